@@ -1,0 +1,1 @@
+"""Pull: decode reads the pages that prefill lends (PROTOCOL section 6)."""

@@ -1,0 +1,75 @@
+"""The tools that a client offers, checked: how many, how large, how deep, and which of them may or must be called."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from quiesce.api.reading import invalid, refuse_deeper
+from quiesce.api.requests import ChatBody, NamedTool, Tool
+
+MOST_TOOLS_BYTES = 256 << 10
+
+
+class ToolUse(msgspec.Struct, frozen=True):
+    """`shown` are the tools as a chat template takes them. `parallel`: one answer may call several times.
+
+    `forced` names the functions one of which must be called; none: the model decides.
+    """
+
+    shown: tuple[dict[str, Any], ...]
+    parallel: bool
+    forced: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.schemas)
+
+    @property
+    def schemas(self) -> dict[str, dict[str, Any]]:
+        """Of each function's parameters, by its name."""
+        return {tool["function"]["name"]: tool["function"].get("parameters", {}) for tool in self.shown}
+
+
+def tool_use(body: ChatBody, fields: Mapping[str, msgspec.Raw]) -> ToolUse | None:
+    """What tools the model is told of; None when there are none, or it shall call none.
+
+    `fields` are those of `body` before they were decoded. Raises RequestRejected, naming the parameter.
+    """
+    if not body.tools:
+        if body.tool_choice not in (None, "none", "auto"):
+            raise invalid("tool_choice needs tools.", "tool_choice")
+        return None
+    _check(body.tools, len(memoryview(fields["tools"])))
+    shown = as_shown(body.tools)
+    if body.tool_choice == "none":
+        return None
+    several = body.parallel_tool_calls is not False and not isinstance(body.tool_choice, NamedTool)
+    return ToolUse(shown, several, _forced(body.tool_choice, body.tools))
+
+
+def as_shown(tools: Sequence[Tool]) -> tuple[dict[str, Any], ...]:
+    """As a chat template takes them."""
+    for index, tool in enumerate(tools):
+        refuse_deeper(tool.function.parameters, f"tools[{index}].function.parameters")
+    return tuple(msgspec.to_builtins(tool) for tool in tools)
+
+
+def _check(tools: Sequence[Tool], size_bytes: int) -> None:
+    if size_bytes > MOST_TOOLS_BYTES:
+        raise invalid(f"tools have {size_bytes} bytes; at most {MOST_TOOLS_BYTES} are read.", "tools")
+    name, times = Counter(tool.function.name for tool in tools).most_common(1)[0]
+    if times > 1:
+        raise invalid(f"tools: {times} functions have the name {name}.", "tools")
+
+
+def _forced(choice: str | NamedTool | None, tools: Sequence[Tool]) -> tuple[str, ...]:
+    names = tuple(tool.function.name for tool in tools)
+    if not isinstance(choice, NamedTool):
+        return names if choice == "required" else ()
+    if choice.function.name not in names:
+        raise invalid(f"tool_choice: there is no tool {choice.function.name}.", "tool_choice")
+    return (choice.function.name,)

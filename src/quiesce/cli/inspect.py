@@ -1,0 +1,117 @@
+"""`quiesce inspect`: what each worker of a running server holds right now, and whose every page is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+from rich.live import Live
+
+from quiesce.cli.attachment import Attachment
+from quiesce.cli.bundle import write_bundle
+from quiesce.cli.run_directory import server_line, serving_directory, worker_sockets
+from quiesce.cli.snapshot_view import view
+from quiesce.cli.terminal import Terminal, tell
+from quiesce.errors import PeerUnusable
+from quiesce.protocol.dispatch import WorkerSnapshot
+
+
+@click.command(short_help="Watch pools, rooms, holds and page owners.")
+@click.option("--run-dir", metavar="DIR", type=click.Path(path_type=Path), help="Which server, where several run.")
+@click.option("--once", is_flag=True, help="Look once and end; always so when not on a terminal.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object per look, until Ctrl-C or --once: workers by name."
+)
+@click.option(
+    "--bundle", metavar="FILE", type=click.Path(path_type=Path), help="Write a .tar.gz for a bug report and end."
+)
+@click.option("--every", "interval_s", metavar="SECONDS", type=float, default=0.5, show_default=True, help="Refresh.")
+def command(run_dir: Path | None, once: bool, as_json: bool, bundle: Path | None, interval_s: float) -> int:
+    """Show pools, rooms, holds with age and awaited proofs, and page ranges by owner. Ctrl-C ends it.
+
+    Looking changes nothing; it needs the rights of the user who runs the server. A bundle holds topology, versions,
+    settings without keys, snapshots, metrics and the last steps of the hand-off machines; nothing that users said.
+    """
+    directory = serving_directory(run_dir)
+    tell(Terminal(), f"quiesce: {server_line(directory)}")
+    console = Console(highlight=False)
+    if bundle is not None:
+        return _bundle(directory, bundle, console)
+    if as_json:
+        look = _print_json(directory, console, interval_s, once)
+    else:
+        live = console.is_terminal and not once
+        look = _watch(directory, console, interval_s) if live else _print_once(directory, console)
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(look)
+    return 0
+
+
+def _bundle(directory: Path, target: Path, console: Console) -> int:
+    names = asyncio.run(write_bundle(directory, target))
+    console.print(f"{target}: {len(names)} files. Have a look before you send it.", markup=False, soft_wrap=True)
+    return 0
+
+
+async def snapshots(sockets: Sequence[Path]) -> AsyncIterator[list[WorkerSnapshot | PeerUnusable]]:
+    """Look again at each step: a snapshot per worker, or why there is none. Connections are kept and made anew."""
+    looks = [_Look(socket) for socket in sockets]
+    try:
+        while True:
+            yield await asyncio.gather(*(look.take() for look in looks))
+    finally:
+        for look in looks:
+            look.close()
+
+
+class _Look:
+    """One worker's attachment, over its incarnations."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+        self._attachment: Attachment | None = None
+
+    async def take(self) -> WorkerSnapshot | PeerUnusable:
+        try:
+            self._attachment = self._attachment or await Attachment.open(self._socket)
+            return await self._attachment.snapshot()
+        except PeerUnusable as problem:
+            self.close()
+            return problem
+
+    def close(self) -> None:
+        if self._attachment:
+            self._attachment.close()
+        self._attachment = None
+
+
+async def _print_once(directory: Path, console: Console) -> None:
+    async for seen in snapshots(worker_sockets(directory)):
+        console.print(view(directory, seen))
+        return
+
+
+async def _print_json(directory: Path, console: Console, interval_s: float, once: bool) -> None:
+    sockets = worker_sockets(directory)
+    async for seen in snapshots(sockets):
+        by_name = {socket.stem: _as_data(look) for socket, look in zip(sockets, seen, strict=True)}
+        console.print(msgspec.json.encode(by_name).decode(), soft_wrap=True, markup=False)
+        if once:
+            return
+        await asyncio.sleep(interval_s)
+
+
+async def _watch(directory: Path, console: Console, interval_s: float) -> None:
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        async for seen in snapshots(worker_sockets(directory)):
+            live.update(view(directory, seen), refresh=True)
+            await asyncio.sleep(interval_s)
+
+
+def _as_data(look: WorkerSnapshot | PeerUnusable) -> object:
+    return {"error": str(look)} if isinstance(look, PeerUnusable) else look

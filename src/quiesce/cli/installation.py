@@ -1,0 +1,24 @@
+"""What the light installation leaves out, and how to get it."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from quiesce.errors import MachineLacksError
+
+ENGINE_NEEDS = ("torch", "numba", "safetensors", "gguf")
+INSTALL = "pip install -e '.[serve]'"
+
+
+def lacks(name: str) -> MachineLacksError:
+    """The error for a library that is not installed."""
+    return MachineLacksError(
+        f"this installation has no {name}, which is needed here.", remedy=f"Run, in the source's directory: {INSTALL}"
+    )
+
+
+def require_engine() -> None:
+    """Look, without importing them, whether workers will find their libraries. Raises MachineLacksError."""
+    for name in ENGINE_NEEDS:
+        if importlib.util.find_spec(name) is None:
+            raise lacks(name)

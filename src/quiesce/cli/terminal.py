@@ -1,0 +1,23 @@
+"""Where a server speaks: stderr, which may go away while serving goes on."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+
+class Terminal(Console):
+    """stderr. When nobody reads it any more it falls silent, instead of ending the process as rich would."""
+
+    def __init__(self) -> None:
+        super().__init__(stderr=True, highlight=False)
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+
+
+def tell(console: Console, line: str) -> None:
+    """A line as it is, above the status line if there is one. A terminal that was closed is no reason to stop."""
+    try:
+        console.print(line, soft_wrap=True, markup=False, emoji=False, highlight=False)
+    except OSError:
+        console.quiet = True

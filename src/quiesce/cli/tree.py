@@ -1,0 +1,20 @@
+"""The tree of settings: which rooms' slices each command offers."""
+
+from __future__ import annotations
+
+from quiesce.cli.fields import Slice, settings_of
+from quiesce.cli.serve_settings import ServeSettings
+from quiesce.router.settings import RouterSettings
+from quiesce.worker.settings import WorkerSettings
+
+WORKER = (Slice(WorkerSettings, frozenset({"role"})),)
+UNPAIRED_WORKER = (Slice(WorkerSettings, frozenset({"role", "peer"})),)
+ROUTER = (Slice(RouterSettings),)
+SERVE = (
+    Slice(ServeSettings),
+    Slice(WorkerSettings, frozenset({"role", "name", "listen", "peer", "pool_tokens"})),
+    Slice(RouterSettings, frozenset({"worker"})),
+)
+
+EVERY_NAME = frozenset(settings_of((*SERVE, *WORKER, *ROUTER)))
+"""Field names of all commands: a file or environment that several commands share may hold any of them."""

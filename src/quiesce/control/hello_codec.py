@@ -1,0 +1,37 @@
+"""Reading HELLO and the first frame of a connection."""
+
+from __future__ import annotations
+
+from quiesce.control.bounds import MAX_NAME_CHARS, check_hex_128, check_int, check_text
+from quiesce.control.dispatch_codec import check_router_frame
+from quiesce.control.frames import decoder_of
+from quiesce.protocol.dispatch import Attach
+from quiesce.protocol.hello import Hello
+
+MAX_RANKS = 1024
+
+_decode_first = decoder_of(Attach | Hello)
+
+
+def decode_first(payload: bytes) -> Attach | Hello:
+    """What a new connection wants: to dispatch or look (Attach), or to be a decode peer (Hello). Raises BadFrame."""
+    frame: Attach | Hello = _decode_first(payload)
+    if isinstance(frame, Hello):
+        check_hello(frame)
+    else:
+        check_router_frame(frame)
+    return frame
+
+
+def check_hello(hello: Hello) -> None:
+    """Raise BadFrame unless every field keeps its bounds."""
+    check_int("version", hello.version)
+    check_int("ranks", hello.ranks, 1, MAX_RANKS)
+    check_hex_128("incarnation", hello.incarnation)
+    check_hex_128("nonce", hello.nonce)
+    if hello.echo:
+        check_hex_128("echo", hello.echo)
+    for field in ("role", "worker", "transport"):
+        check_text(field, getattr(hello, field), least_chars=1)
+    for field in ("model_fingerprint", "layout_fingerprint", "payload_digest"):
+        check_text(field, getattr(hello, field), MAX_NAME_CHARS)

@@ -1,0 +1,1 @@
+"""Pages and who owns them. `storage` alone touches pool memory as memory."""

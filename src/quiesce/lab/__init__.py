@@ -1,0 +1,1 @@
+"""Everything that tries to break Quiesce. The product has no fault flags: faults are composed in here."""

@@ -1,0 +1,1 @@
+"""The exhaustive explorer: the shipping machines in every interleaving of small worlds."""

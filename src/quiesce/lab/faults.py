@@ -1,0 +1,172 @@
+"""Writes that misbehave on command: they wait before a step, or leave a step out."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from enum import StrEnum
+
+import msgspec
+
+from quiesce.kv.runs import CopyRuns
+from quiesce.kv.storage import Pool
+from quiesce.transport.contract import Completion, Write
+from quiesce.transport.departure import Departure
+from quiesce.transport.placement import Placement, Placing
+from quiesce.transport.tcp.sender import TcpSender
+
+
+class Step(StrEnum):
+    """Where a write can be held: before its bytes, before its tags, before its metadata."""
+
+    BYTES = "bytes"
+    STAMP = "stamp"
+    METADATA = "metadata"
+
+
+class Hold(msgspec.Struct, frozen=True, tag="hold"):
+    """test -> worker: hold the next `count` writes before `step`, until LetGo."""
+
+    step: Step = Step.BYTES
+    count: int = 1
+
+
+class LetGo(msgspec.Struct, frozen=True, tag="let_go"):
+    """test -> worker: writes that are held go on and no more are held. Without `stamp` they leave tags unwritten."""
+
+    stamp: bool = True
+
+
+class Pace(msgspec.Struct, frozen=True, tag="pace"):
+    """test -> worker: a random `share` of all writes to come takes a random time up to `most_s` before bytes move."""
+
+    seed: int
+    most_s: float
+    share: float = 1.0
+
+
+class Armed(msgspec.Struct, frozen=True, tag="armed"):
+    """worker -> test: the order is in force."""
+
+
+class Held(msgspec.Struct, frozen=True, tag="held"):
+    """worker -> test: a write waits."""
+
+    write: int
+    pages: int
+
+
+class Landed(msgspec.Struct, frozen=True, tag="landed"):
+    """worker -> test: every byte of a write that had waited is at its destination, or the receiver refused it."""
+
+    write: int
+
+
+FaultOrder = Hold | LetGo | Pace
+FaultEvent = Armed | Held | Landed
+
+
+class Faults:
+    """What transfer threads ask before each step. Orders come from the loop's thread, events go out by `tell`."""
+
+    def __init__(self, tell: Callable[[FaultEvent], None]) -> None:
+        self._tell = tell
+        self._changed = threading.Condition()
+        self._hold = Hold(count=0)
+        self._open = True
+        self._stamp = True
+        self._waited: set[int] = set()
+        self._pace: random.Random | None = None
+        self._pace_most_s = 0.0
+        self._pace_share = 1.0
+
+    def order(self, order: FaultOrder) -> None:
+        with self._changed:
+            match order:
+                case Hold():
+                    self._hold, self._open, self._stamp = order, False, True
+                case LetGo(stamp):
+                    self._hold, self._open, self._stamp = Hold(count=0), True, stamp
+                    self._changed.notify_all()
+                case Pace(seed, most_s, share):
+                    self._pace, self._pace_most_s, self._pace_share = random.Random(seed), most_s, share
+        self._tell(Armed())
+
+    def before(self, step: Step, write: Write) -> None:
+        """Wait here if this write is to be held before `step`."""
+        with self._changed:
+            if self._hold.count < 1 or self._hold.step is not step:
+                return
+            self._hold = msgspec.structs.replace(self._hold, count=self._hold.count - 1)
+            self._waited.add(write.id)
+            self._tell(Held(write.id, len(write.target_pages)))
+            self._changed.wait_for(lambda: self._open)
+
+    def pace(self) -> None:
+        with self._changed:
+            delay_s = 0.0
+            if self._pace is not None and self._pace.random() < self._pace_share:
+                delay_s = self._pace.uniform(0, self._pace_most_s)
+        time.sleep(delay_s)
+
+    def may_stamp(self, write: int) -> bool:
+        with self._changed:
+            return self._stamp or write not in self._waited
+
+    def after(self, write: int) -> None:
+        with self._changed:
+            waited = write in self._waited
+        if waited:
+            self._tell(Landed(write))
+
+
+class FaultyPlacement(Placement):
+    """The product's placement, asking `Faults` before each step."""
+
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+
+    def copy(self, placing: Placing, runs: CopyRuns) -> None:
+        self._faults.pace()
+        self._faults.before(Step.BYTES, placing.write)
+        super().copy(placing, runs)
+        if not self._faults.may_stamp(placing.write.id):
+            self._faults.after(placing.write.id)
+
+    def stamp(self, placing: Placing) -> None:
+        self._faults.before(Step.STAMP, placing.write)
+        if self._faults.may_stamp(placing.write.id):
+            super().stamp(placing)
+            self._faults.after(placing.write.id)
+
+    def write_metadata(self, placing: Placing) -> None:
+        self._faults.before(Step.METADATA, placing.write)
+        if self._faults.may_stamp(placing.write.id):
+            super().write_metadata(placing)
+
+
+class FaultyDeparture(Departure):
+    """For tcp: asks `Faults` before the first byte of a write leaves. Tags are the receiver's."""
+
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+
+    def leave(self, write: Write) -> None:
+        self._faults.pace()
+        self._faults.before(Step.BYTES, write)
+
+
+class FaultyTcpSender(TcpSender):
+    """Tells of the writes that had waited when the receiver has answered them."""
+
+    def __init__(self, pool: Pool, threads: int, call_deadline_s: float, faults: Faults) -> None:
+        super().__init__(pool, threads, call_deadline_s, FaultyDeparture(faults))
+        self._faults = faults
+
+    def completions(self) -> list[Completion]:
+        completions = super().completions()
+        for completion in completions:
+            self._faults.after(completion.id)
+        return completions

@@ -1,0 +1,10 @@
+"""All mutants, by name."""
+
+from __future__ import annotations
+
+from quiesce.lab.mutants.handoff import HANDOFF
+from quiesce.lab.mutants.mutant import Mutant
+from quiesce.lab.mutants.router import ROUTER
+
+MUTANTS = (*HANDOFF, *ROUTER)
+BY_NAME: dict[str, Mutant] = {mutant.name: mutant for mutant in MUTANTS}

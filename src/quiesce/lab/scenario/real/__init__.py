@@ -1,0 +1,1 @@
+"""Scenarios told by real worker processes with a real model."""

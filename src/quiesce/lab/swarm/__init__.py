@@ -1,0 +1,1 @@
+"""The simulator: whole clusters of the shipping machines under faults, decided by one seed, millions of events."""

@@ -1,0 +1,101 @@
+"""`python -m quiesce.lab.worker ROLE ...`: a worker as `quiesce ROLE` runs it, with faults composed in.
+
+QUIESCE_LAB names, with commas, what else is broken: `no_admission` (prefill's door lets everything in),
+`stub_handoff` (a prompt that does not fit prefill's pool is reported as handed off, as in the incident),
+`unguarded_tcp` (decode places whatever comes from whoever knew a lease once), `blind` (decode looks at no page tag)
+and, for `quiesce.lab.serve`, `unsalted` (tenants share prefixes). `gates`, alone: whatever reaches the worker waits
+until a story lets it in (`quiesce.lab.gate`).
+"""
+
+from __future__ import annotations
+
+import sys
+
+from msgspec import convert
+
+from quiesce.cli.processes import worker_command
+from quiesce.cli.report import report
+from quiesce.cli.spare import spare_command
+from quiesce.errors import UsageError
+from quiesce.kv.storage import Pool
+from quiesce.lab.blindness import make_blind
+from quiesce.lab.broken import broken_parts
+from quiesce.lab.fault_socket import FaultSocket
+from quiesce.lab.faults import FaultyPlacement, FaultyTcpSender
+from quiesce.lab.gate_socket import gated
+from quiesce.lab.stub_prefill import StubPrefill
+from quiesce.lab.unguarded import UnguardedLeases
+from quiesce.protocol.admission import Limits
+from quiesce.transport.contract import Receiver, Sender
+from quiesce.transport.shm import ShmSender
+from quiesce.transport.tcp.receiver import TcpReceiver
+from quiesce.worker.compose import PRODUCT, Compose
+from quiesce.worker.greeting import transport_name
+from quiesce.worker.loading import Loaded
+from quiesce.worker.main import run
+from quiesce.worker.prefill import PrefillWorker
+from quiesce.worker.settings import Role, WorkerSettings
+
+ANY_LENGTH = 1 << 30
+THREADS = 4
+"""So that one held write does not stop the others of its worker."""
+
+BREAKABLE = frozenset({"no_admission", "stub_handoff", "unguarded_tcp", "blind", "unsalted", "gates"})
+
+ROLES: tuple[Role, ...] = ("prefill", "decode", "aggregated")
+
+
+def faulty_sender(pool: Pool, settings: WorkerSettings) -> Sender:
+    """The product's sender, taking orders from a fault socket."""
+    faults = FaultSocket(settings).faults
+    if transport_name(settings) == "tcp":
+        return FaultyTcpSender(pool, THREADS, settings.call_deadline_s, faults)
+    return ShmSender(pool, THREADS, settings.call_deadline_s, FaultyPlacement(faults))
+
+
+def unguarded_receiver(pool: Pool, settings: WorkerSettings) -> Receiver:
+    return TcpReceiver(pool, settings.data_host, settings.data_port, UnguardedLeases())
+
+
+def _any_length(limits: Limits) -> Limits:
+    return Limits(context_length=ANY_LENGTH, pool_tokens=ANY_LENGTH)
+
+
+def composition(role: str, broken: frozenset[str]) -> Compose:
+    """What to run. Raises UsageError for a name in QUIESCE_LAB that nothing knows."""
+    if unknown := broken - BREAKABLE:
+        raise UsageError(f"QUIESCE_LAB knows nothing of {', '.join(sorted(unknown))}.")
+    if "gates" in broken:
+        return gated()
+    if role == "decode" and "blind" in broken:
+        make_blind()
+    if role == "decode" and "unguarded_tcp" in broken:
+        return Compose(receiver=unguarded_receiver)
+    if role != "prefill":
+        return PRODUCT
+    return Compose(
+        sender=faulty_sender,
+        door_limits=_any_length if "no_admission" in broken else PRODUCT.door_limits,
+        prefill=StubPrefill if "stub_handoff" in broken else PrefillWorker,
+    )
+
+
+def _run(settings: WorkerSettings, loaded: Loaded | None = None) -> int:
+    return run(settings, composition(settings.role, broken_parts()), loaded)
+
+
+def main(argv: list[str]) -> int:
+    """Run one worker; the exit code."""
+    try:
+        if not argv or argv[0] not in (*ROLES, "spare"):
+            raise UsageError(f"the first word must be one of {', '.join(ROLES)}, spare.")
+        word = argv[0]
+        command = spare_command(_run) if word == "spare" else worker_command(convert(word, Role), _run)
+        code = command.main(argv[1:], prog_name=f"lab {word}", standalone_mode=False)
+    except BaseException as error:
+        return report(error, argv)
+    return code if isinstance(code, int) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

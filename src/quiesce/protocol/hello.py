@@ -1,0 +1,62 @@
+"""HELLO: a nonce exchange in which two workers find out whether they fit (PROTOCOL sections 4 and 6)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from quiesce.ids import Incarnation
+
+PROTOCOL_VERSION = 3
+
+
+class Capabilities(msgspec.Struct, frozen=True):
+    """What a transport backend can prove (PROTOCOL section 6). That `landed` means placed is no capability."""
+
+    drain_ack: bool = False
+    fence: bool = False
+    source_fence: bool = False
+    bounds_checked: bool = False
+    authenticated: bool = False
+    ordered: bool = False
+    zero_copy: bool = False
+    pull: bool = False
+
+
+class Hello(msgspec.Struct, frozen=True, tag="hello"):
+    """Who I am and what I can do. `echo` returns the other side's nonce ("" in the first HELLO of a stream)."""
+
+    version: int
+    role: str
+    worker: str
+    incarnation: Incarnation
+    ranks: int
+    model_fingerprint: str
+    layout_fingerprint: str
+    payload_digest: str
+    transport: str
+    capabilities: Capabilities
+    nonce: str
+    echo: str = ""
+
+
+def mismatch(mine: Hello, theirs: Hello) -> str | None:
+    """The first reason, in words, why two workers must not be paired, or None."""
+    checks = (
+        ("protocol version", mine.version, theirs.version),
+        ("model", mine.model_fingerprint, theirs.model_fingerprint),
+        ("KV layout", mine.layout_fingerprint, theirs.layout_fingerprint),
+        ("payload digest setting", mine.payload_digest, theirs.payload_digest),
+        ("transport", mine.transport, theirs.transport),
+    )
+    for what, ours, other in checks:
+        if ours != other:
+            return f"{what} differs: {mine.worker} has {ours}, {theirs.worker} has {other}"
+    if mine.role == theirs.role:
+        return f"both workers are {mine.role}"
+    if not _can_return_memory(mine.capabilities):
+        return f"transport {mine.transport} has neither drain_ack nor fence: held memory could never be proved free"
+    return None
+
+
+def _can_return_memory(capabilities: Capabilities) -> bool:
+    return capabilities.drain_ack or capabilities.fence

@@ -1,0 +1,303 @@
+"""The receiver machine: decode's half of every hand-off of one worker (PROTOCOL section 4).
+
+`step(state, fact) -> (state', effects)`. Facts and effects are in `receiver_io`; what is decided, and by which rule,
+is in `receiver_rules`; this module says what follows, and in which order.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from quiesce.errors import invariant
+from quiesce.ids import Attempt, Incarnation
+from quiesce.protocol import receiver_rules as rules
+from quiesce.protocol.attempt import AttemptState, Destination, Phase, ReceiverState
+from quiesce.protocol.messages import (
+    Abort,
+    AbortAck,
+    Body,
+    Bound,
+    Committed,
+    Done,
+    Envelope,
+    Fail,
+    Failure,
+    Fault,
+    Fenced,
+    Progress,
+)
+from quiesce.protocol.reasons import Reason, kind_of
+from quiesce.protocol.receiver_holds import acked, fail, fence, hold_expired, prefill_failure, settle
+from quiesce.protocol.receiver_io import (
+    Abandon,
+    Attach,
+    Cache,
+    FenceProved,
+    Finished,
+    Minted,
+    PeerReplaced,
+    Received,
+    ReceiverEffect,
+    ReceiverInput,
+    Reserve,
+    StartTimer,
+    StopTimers,
+    StreamLost,
+    Timer,
+    TimerFired,
+    Verified,
+    Verify,
+)
+from quiesce.protocol.receiver_turn import ReceiverTurn
+
+
+def start(incarnation: Incarnation, ranks: int = 1, *, unsafe_release_on_timeout: bool = False) -> ReceiverState:
+    """A worker's first state. `unsafe_release_on_timeout` makes an expired hold give pages away without a proof."""
+    return ReceiverState(incarnation, ranks, unsafe_release_on_timeout)
+
+
+def step(state: ReceiverState, fact: ReceiverInput) -> tuple[ReceiverState, tuple[ReceiverEffect, ...]]:
+    """The next state and what to do, in that order. Raises InvariantBroken if the executor broke its contract."""
+    turn = ReceiverTurn(state)
+    match fact:
+        case Reserve():
+            _reserve(turn, fact)
+        case Received(envelope=envelope):
+            _receive(turn, envelope)
+        case Verified():
+            _verified(turn, fact)
+        case Abandon():
+            _abandon(turn, fact)
+        case StreamLost() | PeerReplaced():
+            _lose(turn, fact)
+        case FenceProved():
+            fence(turn, fact)
+        case TimerFired():
+            _expire(turn, fact)
+        case Finished(attempt=attempt):
+            _finish(turn, attempt)
+        case _:  # pragma: no cover
+            assert_never(fact)
+    return turn.state, tuple(turn.effects)
+
+
+# ---------------------------------------------------------------- the way to a commit
+
+
+def _reserve(turn: ReceiverTurn, fact: Reserve) -> None:
+    invariant(len(fact.leases) == turn.state.ranks, "one_lease_per_rank", f"{len(fact.leases)} leases")
+    number = turn.state.next_attempt
+    attempt = AttemptState(
+        attempt=number,
+        request=fact.request,
+        room=fact.room,
+        digest=fact.digest,
+        leases=fact.leases,
+        grants=tuple(sorted(set(fact.grants))),
+        prompt_tokens=fact.prompt_tokens,
+        held_tokens=fact.held_tokens,
+        phase=Phase.PUBLISHED if fact.grants else Phase.RESERVED,
+    )
+    turn.state = replace(turn.state, next_attempt=Attempt(number + 1))
+    turn.put(attempt)
+    turn.emit(Minted(number, fact.request), StartTimer(number, Timer.HANDOFF))
+    turn.publish(attempt, rules.to_publish(attempt))
+    turn.emit(StartTimer(number, Timer.RESEND))
+
+
+def _receive(turn: ReceiverTurn, envelope: Envelope) -> None:
+    kind = kind_of(envelope.body)
+    attempt = turn.state.attempts.get(envelope.attempt)
+    if not rules.is_addressed(turn.state, envelope):
+        turn.ignore(kind, Reason.OTHER_LIFE)
+    elif attempt is None:
+        _receive_about_nothing(turn, envelope)
+    elif not rules.is_granted(attempt, envelope.sender):
+        turn.ignore(kind, Reason.FOREIGN)
+    else:
+        _receive_granted(turn, attempt, Destination(envelope.to.rank, envelope.sender), envelope.body)
+
+
+def _receive_about_nothing(turn: ReceiverTurn, envelope: Envelope) -> None:
+    """An attempt that is over, or was never minted. Over means proved: COMMITTED and FENCED are true answers."""
+    there = [Destination(envelope.to.rank, envelope.sender)]
+    match envelope.body:
+        case _ if not rules.is_minted(turn.state, envelope.attempt):
+            turn.ignore(kind_of(envelope.body), Reason.EARLY)
+        case Done():
+            turn.send(envelope.attempt, there, Committed())
+        case Fail(poisoned=True):
+            turn.send(envelope.attempt, there, Fenced())
+        case _:
+            turn.ignore(kind_of(envelope.body), Reason.LATE)
+
+
+def _receive_granted(turn: ReceiverTurn, attempt: AttemptState, there: Destination, body: Body) -> None:
+    match body:
+        case Bound():
+            _bound(turn, attempt, there)
+        case Progress():
+            _progressed(turn, attempt, there)
+        case Done():
+            _done(turn, attempt, there, body)
+        case Fail():
+            _failed_there(turn, attempt, there, body)
+        case AbortAck():
+            acked(turn, attempt, there, body)
+        case _:
+            turn.ignore(kind_of(body), Reason.UNEXPECTED)
+
+
+def _bound(turn: ReceiverTurn, attempt: AttemptState, there: Destination) -> None:
+    if attempt.phase is not Phase.PUBLISHED:
+        turn.ignore("bound", Reason.LATE)
+    elif there in attempt.bound:
+        turn.ignore("bound", Reason.DUPLICATE)
+    else:
+        turn.put(replace(attempt, bound=attempt.bound | {there}))
+
+
+def _progressed(turn: ReceiverTurn, attempt: AttemptState, there: Destination) -> None:
+    """The clock measures silence, not how long a prompt takes: it begins anew once everybody was heard."""
+    if attempt.phase is not Phase.PUBLISHED:
+        turn.ignore("progress", Reason.LATE)
+        return
+    attempt = replace(attempt, heard=attempt.heard | {there})
+    if rules.all_at_work(attempt):
+        attempt = replace(attempt, heard=frozenset())
+        turn.emit(StartTimer(attempt.attempt, Timer.HANDOFF))
+    turn.put(attempt)
+
+
+def _done(turn: ReceiverTurn, attempt: AttemptState, there: Destination, body: Done) -> None:
+    if attempt.phase is Phase.COMMITTED:
+        turn.send(attempt.attempt, [there], Committed())
+    elif there in attempt.done:
+        _done_again(turn, attempt, there)
+    elif not rules.tells_own_content(attempt, body):
+        _foreign_content(turn, attempt)
+    else:
+        _count_done(turn, replace(attempt, done=attempt.done.set(there, body)))
+
+
+def _done_again(turn: ReceiverTurn, attempt: AttemptState, there: Destination) -> None:
+    """A rank that goes on saying DONE of a failed attempt lost our ABORT; DONE was its proof, so no timer re-sends."""
+    turn.ignore("done", Reason.DUPLICATE)
+    if rules.is_held(attempt):
+        turn.send(attempt.attempt, [there], Abort())
+
+
+def _foreign_content(turn: ReceiverTurn, attempt: AttemptState) -> None:
+    if rules.is_under_way(attempt):
+        message = "Prefill finished another request's prompt, or its ranks disagree about what they wrote."
+        fail(turn, attempt, Failure("content_mismatch", message, Fault.PREFILL))
+    else:
+        turn.ignore("done", Reason.FOREIGN)
+
+
+def _count_done(turn: ReceiverTurn, attempt: AttemptState) -> None:
+    turn.put(attempt)
+    if rules.may_verify(attempt):
+        told = next(iter(attempt.done.values()))
+        turn.put(replace(attempt, phase=Phase.LANDED))
+        turn.emit(Verify(attempt.attempt, told.first_token, told.payload_digest))
+    elif rules.is_held(attempt):
+        settle(turn, attempt)
+
+
+def _verified(turn: ReceiverTurn, fact: Verified) -> None:
+    attempt = turn.state.attempts.get(fact.attempt)
+    if attempt is None or attempt.phase is not Phase.LANDED:
+        turn.ignore("verified", Reason.LATE)
+    elif fact.failure is not None:
+        fail(turn, attempt, fact.failure)
+    else:
+        _commit(turn, replace(attempt, phase=Phase.VERIFIED))
+
+
+def _commit(turn: ReceiverTurn, attempt: AttemptState) -> None:
+    attempt = replace(attempt, phase=Phase.COMMITTED)
+    turn.put(attempt)
+    told = next(iter(attempt.done.values()))
+    # Rule 12: nowhere else does anything enter the prefix tree.
+    turn.emit(StopTimers(attempt.attempt), Cache(attempt.attempt))
+    turn.emit(Attach(attempt.attempt, told.first_token, told.first_logprobs, told.cached_tokens))
+    turn.send(attempt.attempt, attempt.destinations(), Committed())
+
+
+def _finish(turn: ReceiverTurn, number: Attempt) -> None:
+    attempt = turn.state.attempts.get(number)
+    if attempt is None or attempt.phase is not Phase.COMMITTED:
+        turn.ignore("finished", Reason.UNEXPECTED)
+    else:
+        settle(turn, attempt)
+
+
+# ---------------------------------------------------------------- every way to fail holds (rule 2)
+
+
+def _failed_there(turn: ReceiverTurn, attempt: AttemptState, there: Destination, body: Fail) -> None:
+    if rules.is_under_way(attempt):
+        fail(turn, attempt, body.failure)
+    elif body.poisoned and there in attempt.fenced:
+        turn.send(attempt.attempt, [there], Fenced())
+    else:
+        turn.ignore("fail", Reason.LATE)
+
+
+def _abandon(turn: ReceiverTurn, fact: Abandon) -> None:
+    attempt = turn.state.attempts.get(fact.attempt)
+    if attempt is None or not rules.is_under_way(attempt):
+        turn.ignore("abandon", Reason.LATE)
+    else:
+        fail(turn, attempt, fact.failure)
+
+
+def _lose(turn: ReceiverTurn, fact: StreamLost | PeerReplaced) -> None:
+    for number in sorted(turn.state.attempts):
+        attempt = turn.state.attempts[number]
+        if isinstance(fact, PeerReplaced):
+            if rules.is_failed_by_new_life(attempt, fact.old):
+                fail(
+                    turn,
+                    attempt,
+                    prefill_failure("prefill_restarted", f"Prefill {fact.old} was replaced by a new life."),
+                )
+        elif rules.is_failed_by_loss(attempt, fact.peer):
+            fail(turn, attempt, prefill_failure("stream_lost", f"The stream to prefill {fact.peer} ended."))
+
+
+# ---------------------------------------------------------------- clocks: they escalate, they never free (section 3)
+
+
+def _expire(turn: ReceiverTurn, fact: TimerFired) -> None:
+    attempt = turn.state.attempts.get(fact.attempt)
+    match fact.timer:
+        case _ if attempt is None:
+            turn.ignore(f"timer_{fact.timer}", Reason.LATE)
+        case Timer.HANDOFF if rules.is_under_way(attempt):
+            message = "The hand-off did not complete in time."
+            fail(turn, attempt, Failure("handoff_timeout", message, Fault.PREFILL, 504))
+        case Timer.HOLD if attempt.phase is Phase.HOLDING:
+            hold_expired(turn, attempt)
+        case Timer.RESEND:
+            _resend(turn, attempt)
+        case _:
+            turn.ignore(f"timer_{fact.timer}", Reason.LATE)
+
+
+def _resend(turn: ReceiverTurn, attempt: AttemptState) -> None:
+    """PUBLISH until BOUND, ABORT until proved; nothing of either: the clock is not started again."""
+    publish = rules.to_publish(attempt) if attempt.phase is Phase.PUBLISHED else ()
+    abort = rules.unproved(attempt) if rules.is_held(attempt) else ()
+    turn.publish(attempt, publish)
+    turn.send(attempt.attempt, abort, Abort())
+    if publish or abort:
+        later = min(attempt.resend_round + 1, rules.MAX_RESEND_ROUND)
+        turn.put(replace(attempt, resend_round=later))
+        turn.emit(StartTimer(attempt.attempt, Timer.RESEND, later))
+
+
+__all__ = ["ReceiverState", "start", "step"]

@@ -1,0 +1,158 @@
+"""An answer as it grows: tokens in, text out, until something ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+import msgspec
+
+from quiesce.api.logprobs import Said
+from quiesce.api.responses import FinishReason
+from quiesce.protocol.dispatch import Tokens
+from quiesce.protocol.logprobs import TokenLogprobs
+from quiesce.text.detokenizer import Detokenizer
+from quiesce.text.stops import StopMatcher
+from quiesce.text.tool_calls import Call, CallFormat, CallReader
+
+
+class Called(msgspec.Struct, frozen=True):
+    """A call of a tool, the answer's `index`-th; we mint its `id`. `arguments` is the text of a JSON object."""
+
+    index: int
+    id: str
+    name: str
+    arguments: str
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """What can be shown now, in the order it was said, and the tokens that just came, if they are told of.
+
+    The tokens' text may come in later pieces.
+    """
+
+    parts: tuple[str | Called, ...] = ()
+    said: tuple[Said, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.parts or self.said)
+
+    @property
+    def text(self) -> str:
+        return "".join(part for part in self.parts if isinstance(part, str))
+
+    @property
+    def calls(self) -> tuple[Called, ...]:
+        return tuple(part for part in self.parts if isinstance(part, Called))
+
+
+def piece_of(parts: Iterable[str | Called], said: Iterable[Said]) -> Piece:
+    """Neighbouring texts are one, so it does not matter how tokens came."""
+    joined: list[str | Called] = []
+    for part in parts:
+        before = joined[-1] if joined else None
+        if isinstance(part, str) and isinstance(before, str):
+            joined[-1] = before + part
+        elif part:
+            joined.append(part)
+    return Piece(tuple(joined), tuple(said))
+
+
+def said_of(token_id: int, offset: int, told: TokenLogprobs) -> Said:
+    """A token as dialects tell of it."""
+    return Said(token_id, offset, told.logprob, tuple(zip(told.top_ids, told.top_logprobs, strict=True)))
+
+
+class Answer:
+    """Counts tokens, cuts text at stop strings and reads calls of tools. `finish_reason` is None until it is over.
+
+    Stop strings are not looked for in the text of the first `min_tokens` tokens. `offset` is where in what the client
+    reads the answer's text begins.
+    """
+
+    def __init__(
+        self,
+        detokenizer: Detokenizer,
+        stops: Sequence[str],
+        min_tokens: int = 0,
+        offset: int = 0,
+        calls: Calls | None = None,
+    ) -> None:
+        self._detokenizer = detokenizer
+        self._stops = StopMatcher(stops)
+        self._min_tokens = min_tokens
+        self._offset = offset
+        self._calls = calls
+        self.finish_reason: FinishReason | None = None
+        self.completion_tokens = 0
+        self.cached_tokens = 0
+
+    def push(self, tokens: Tokens) -> Piece:
+        """Take what decode sent."""
+        self.cached_tokens = max(self.cached_tokens, tokens.cached_tokens)
+        said: list[Said] = []
+        parts: list[str | Called] = []
+        for index, token_id in enumerate(tokens.token_ids):
+            if index < len(tokens.logprobs):
+                said.append(said_of(token_id, self._offset, tokens.logprobs[index]))
+            parts += self._read(self._push_one(token_id))
+            if self.finish_reason:
+                return piece_of(parts, said)
+        parts += self._read(self._end(tokens.finish))
+        return piece_of(parts, said)
+
+    def _push_one(self, token_id: int) -> str:
+        text = self._detokenizer.push((token_id,))
+        self._offset += len(text)
+        self.completion_tokens += 1
+        return self._searched(text) if self.completion_tokens > self._min_tokens else text
+
+    def _searched(self, text: str) -> str:
+        shown, stopped = self._stops.push(text)
+        if stopped:
+            self.finish_reason = "stop"
+        return shown
+
+    def _end(self, finish: str) -> str:
+        """What is still to be shown when decode says that it was all."""
+        if not finish:
+            return ""
+        shown = self._searched(self._detokenizer.flush())
+        if not self.finish_reason:
+            shown += self._stops.flush()
+            self.finish_reason = "length" if finish == "length" else "stop"
+        return shown
+
+    def _read(self, text: str) -> Sequence[str | Called]:
+        """Text and calls in what may be shown. The answer ends after its last call, if there is such a thing."""
+        if self._calls is None:
+            return (text,) if text else ()
+        parts = self._calls.read(text, last=self.finish_reason is not None)
+        if self._calls.enough or (self._calls.count and self.finish_reason == "stop"):
+            self.finish_reason = "tool_calls"
+        return parts
+
+
+class Calls:
+    """Reads an answer's calls and names them; `only_one`: what is said after the first one is not part of it."""
+
+    def __init__(self, form: CallFormat, names: Collection[str], only_one: bool) -> None:
+        self._form = form
+        self._reader = CallReader(form, names)
+        self._only_one = only_one
+        self.count = 0
+
+    @property
+    def enough(self) -> bool:
+        return self._only_one and self.count > 0
+
+    def read(self, text: str, last: bool) -> list[str | Called]:
+        parts: list[str | Called] = []
+        for part in [*self._reader.push(text), *(self._reader.flush() if last else ())]:
+            if self.enough:
+                break
+            parts.append(part if isinstance(part, str) else self._named(part))
+        return parts
+
+    def _named(self, call: Call) -> Called:
+        self.count += 1
+        return Called(self.count - 1, self._form.mint_id(), call.name, call.arguments)

@@ -1,0 +1,196 @@
+"""One worker as the router sees it: a stream that is dialled again for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from typing import Protocol
+
+from quiesce.control.address import show_address
+from quiesce.control.dispatch_codec import decode_worker_frame
+from quiesce.control.stream import FrameStream, dial
+from quiesce.errors import PeerUnusable
+from quiesce.protocol.dispatch import (
+    LEAVING,
+    ROUTER,
+    Attach,
+    Load,
+    Peers,
+    Ping,
+    Pong,
+    RouterFrame,
+    Welcome,
+    WorkerFrame,
+)
+from quiesce.telemetry.logs import ids
+
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 1.0
+_GREETING_S = 10.0
+_MOST_UNANSWERED = 5
+
+_log = logging.getLogger(__name__)
+
+
+class Listener(Protocol):
+    """Who is told what happens on a link. `stopping`: links end because we end them."""
+
+    stopping: bool
+
+    def on_frame(self, link: WorkerLink, frame: WorkerFrame) -> None: ...
+    def on_lost(self, link: WorkerLink) -> None: ...
+    def on_change(self) -> None: ...
+    def on_silent(self, link: WorkerLink) -> None:
+        """The worker is connected and has not answered for a while."""
+
+    def on_new_life(self, link: WorkerLink) -> None:
+        """A worker that had been here before came back as another life."""
+
+
+class WorkerLink:
+    """`welcome` is None while the worker is not connected; `load` and `peers` are what it said last in this life.
+
+    `halves` counts what was submitted on this link and has not ended, which `load` may not know of yet; `reserved`
+    what is about to be. At a decode worker `awaited` is what each prefill worker has not handed off to it, reserved or
+    submitted.
+    """
+
+    def __init__(self, path: str, listener: Listener) -> None:
+        self.path = path
+        self.welcome: Welcome | None = None
+        self.load = Load(0, 0, 0)
+        self.peers: tuple[str, ...] = ()
+        self.halves = self.reserved = 0
+        self.awaited: Counter[WorkerLink] = Counter()
+        self._unanswered_pings = 0
+        self._listener = listener
+        self._life = ""
+        self._stream: FrameStream[WorkerFrame] | None = None
+
+    @property
+    def name(self) -> str:
+        """The worker's name, or its address until it has said its name."""
+        return self.welcome.worker if self.welcome else show_address(self.path)
+
+    @property
+    def answers(self) -> bool:
+        """False from the ping after five that found no answer until the worker says anything at all."""
+        return self._unanswered_pings <= _MOST_UNANSWERED
+
+    @property
+    def generates(self) -> bool:
+        """Whether answers come from it, now that it is here."""
+        return self.welcome is not None and self.welcome.role != "prefill"
+
+    @property
+    def load_now(self) -> int:
+        """Requests that run or wait there, as far as anybody here knows."""
+        return max(self.load.running + self.load.waiting, self.halves + self.reserved)
+
+    def ping(self) -> None:
+        """Ask whether the worker is there; called once a second.
+
+        Pings are counted rather than timed: when it was the router that slept, no worker is to blame.
+        """
+        if self.welcome is None or not self.answers:  # pings that wait for it will be answered when it wakes
+            return
+        self._unanswered_pings += 1
+        self.send(Ping(self._unanswered_pings))
+        if self._unanswered_pings > _MOST_UNANSWERED:
+            _log.warning("worker does not answer", extra=ids(worker_name=self.name))
+            self._listener.on_change()
+            self._listener.on_silent(self)
+
+    def send(self, frame: RouterFrame) -> None:
+        """Queue one frame. A worker that is gone or does not read is reported as lost, not here."""
+        if self._stream is None:
+            return
+        try:
+            self._stream.send(frame)
+        except PeerUnusable as error:
+            _log.warning("closed the stream to a worker", extra=ids(worker_name=self.name, reason=error))
+
+    async def run(self) -> None:
+        """Connect, listen, connect again, until cancelled."""
+        wait_s = _FIRST_WAIT_S
+        while True:
+            wait_s = _FIRST_WAIT_S if await self._live() else min(2 * wait_s, _LONGEST_WAIT_S)
+            await asyncio.sleep(wait_s)
+
+    async def _live(self) -> bool:
+        """One connection, from dialling to its end; whether the worker had greeted."""
+        try:
+            self._stream = await self._connect()
+            self._stream.send(Attach(ROUTER))
+            return await self._listen(self._stream)
+        except PeerUnusable as error:
+            # That a worker cannot be dialled is told every second, perhaps for as long as it has not been started.
+            level = logging.WARNING if self._stream else logging.DEBUG
+            _log.log(level, "a worker cannot be used", extra=ids(worker_name=self.name, reason=error))
+        except Exception:  # a bug of ours must not end the link for ever
+            _log.exception("a link failed", extra=ids(worker_name=self.name))
+        finally:
+            self._end()
+        return False
+
+    async def _connect(self) -> FrameStream[WorkerFrame]:
+        with await dial(self.path) as sock:  # closing does nothing once the stream has taken the descriptor
+            return FrameStream(sock, decode_worker_frame, show_address(self.path))
+
+    async def _listen(self, stream: FrameStream[WorkerFrame]) -> bool:
+        try:
+            async with asyncio.timeout(_GREETING_S):
+                greeting = await stream.receive()
+        except TimeoutError:
+            raise PeerUnusable(f"it did not greet within {_GREETING_S:g} s", took_effect=False) from None
+        if not isinstance(greeting, Welcome):
+            return False
+        self._greet(greeting)
+        while (frame := await stream.receive()) is not None:
+            self._heard()
+            self._take(frame)
+        return True
+
+    def _heard(self) -> None:
+        silent, self._unanswered_pings = not self.answers, 0
+        if silent:
+            _log.info("worker answers again", extra=ids(worker_name=self.name))
+            self._listener.on_change()
+
+    def _greet(self, welcome: Welcome) -> None:
+        self.welcome, self.load, self.peers = welcome, Load(0, 0, 0, ready=False, reason="has not told its load"), ()
+        self._unanswered_pings = 0
+        _log.info("worker is here", extra=ids(worker_name=welcome.worker, incarnation=welcome.incarnation))
+        if self._life not in ("", welcome.incarnation):
+            self._listener.on_new_life(self)
+        self._life = welcome.incarnation
+        self._listener.on_change()
+
+    def _take(self, frame: WorkerFrame) -> None:
+        match frame:
+            case Load():
+                self.load = frame
+                self._listener.on_change()
+            case Peers():
+                self.peers = frame.prefills
+                self._listener.on_change()
+            case Pong():
+                pass  # that something was heard is all it says
+            case Welcome():
+                raise PeerUnusable("it greeted twice", took_effect=False)
+            case _:
+                self._listener.on_frame(self, frame)
+
+    def _end(self) -> None:
+        """The stream is over, if there was one: everything that was asked of this worker has failed."""
+        if self._stream is None:
+            return
+        self._stream.close()
+        self._stream = None
+        if self.welcome is not None:
+            told = logging.INFO if self.load.reason == LEAVING else logging.WARNING
+            level = logging.DEBUG if self._listener.stopping else told
+            _log.log(level, "worker is gone", extra=ids(worker_name=self.name, incarnation=self.welcome.incarnation))
+            self._listener.on_lost(self)
+        self.welcome, self.peers = None, ()
+        self._listener.on_change()

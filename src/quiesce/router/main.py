@@ -1,0 +1,211 @@
+"""The router process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator, Sequence
+
+import uvicorn
+
+from quiesce.control.address import parse_address
+from quiesce.errors import InvariantBroken
+from quiesce.router.app import build_app
+from quiesce.router.breakers import Breakers
+from quiesce.router.capacity import AT_ONCE, make_room, most_connections
+from quiesce.router.connection import Limits, connections_within
+from quiesce.router.fleet import Fleet
+from quiesce.router.front.app import ByPort
+from quiesce.router.front.ports import Front, open_fronts
+from quiesce.router.listening import BACKLOG, bind
+from quiesce.router.meter import Meter
+from quiesce.router.request_names import RequestNames
+from quiesce.router.service import Service
+from quiesce.router.settings import RouterSettings
+from quiesce.telemetry import logs
+from quiesce.telemetry.metrics import Telemetry
+from quiesce.telemetry.spans import open_spans
+from quiesce.text.model import TextModel
+
+_KEEP_ALIVE_S = 75
+_GOODBYE_S = 1.0
+"""How long clients have to take the error that ends their request; then their connections are cut."""
+
+_log = logging.getLogger(__name__)
+
+
+def run(settings: RouterSettings, text: TextModel | None = None) -> int:
+    """Serve until SIGTERM or SIGINT; a second one ends at once. Returns the exit code, 0 unless a bug of ours ended it.
+
+    `text` is the model's text side where it has been loaded already.
+    Raises ConfigurationError, MachineLacksError.
+    """
+    logs.configure(settings.log_level, "router", "router", settings.log_format)
+    make_room(settings)
+    return asyncio.run(_serve(settings, text or TextModel.load(settings.model)))
+
+
+async def _serve(settings: RouterSettings, text: TextModel) -> int:
+    async with router(settings, text) as server:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, server.stop)
+        if settings.tenants is not None:
+            loop.add_signal_handler(signal.SIGHUP, server.service.keys.reload)
+        await server.serve()
+        return server.exit_code
+
+
+@contextlib.asynccontextmanager
+async def router(settings: RouterSettings, text: TextModel) -> AsyncIterator[Server]:
+    """A router whose links and probes run, and whose socket is bound; `serve` the server to accept requests."""
+    meter = Meter(Telemetry("router", "router"))
+    spans = open_spans("router", "router", settings.otlp_endpoint)
+    workers = [parse_address(worker) for worker in settings.worker]
+    breakers = Breakers(settings.breaker_failures, meter.breaker_moved)
+    fleet = Fleet(workers, meter.restarted, spans=spans, model=text.name, breakers=breakers)
+    service = Service(settings, text, fleet, meter)
+    async with contextlib.AsyncExitStack() as opened:
+        opened.push_async_callback(service.close)
+        sock = opened.enter_context(bind(settings.host, settings.port))
+        fronts = open_fronts(service, taken=sock.getsockname()[1])
+        for front in fronts:
+            opened.enter_context(front.sock)
+        async with _running(service, sock, fronts) as server:
+            yield server
+
+
+@contextlib.asynccontextmanager
+async def _running(service: Service, sock: socket.socket, fronts: Sequence[Front]) -> AsyncIterator[Server]:
+    fleet = service.fleet
+    probing = asyncio.ensure_future(service.readiness.run())
+    running = [asyncio.ensure_future(fleet.run()), probing]
+    server = Server(service, sock, probing, fronts)
+    for task in running:
+        task.add_done_callback(server.on_task_end)
+    try:
+        yield server
+    finally:
+        fleet.stopping = True
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+class Server(uvicorn.Server):
+    """uvicorn on our loop, with our signals: SIGTERM ends it with exit code 0, after requests had their grace.
+
+    It is not uvicorn that ends requests: it would cancel them, and their clients would see a cut connection.
+    """
+
+    def __init__(
+        self, service: Service, sock: socket.socket, probing: asyncio.Future[None], fronts: Sequence[Front] = ()
+    ) -> None:
+        self.service = service
+        self._sock = sock
+        self._socks = [sock, *(front.sock for front in fronts)]
+        self._probing = probing
+        self._hurry = asyncio.Event()
+        self._draining: asyncio.Task[None] | None = None
+        self._deadline_s = math.inf
+        self.port: int = sock.getsockname()[1]
+        self.exit_code = 0
+        self.front_ports = [front.port for front in fronts]
+        super().__init__(_config(service, fronts))
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        _log.info("listening", extra=logs.ids(address=self.service.settings.host, port=self.port))
+        await super().serve(self._socks)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        # asyncio takes one number for the kernel's queue and for how many it accepts in one go.
+        for sock in self._socks:
+            sock.listen(BACKLOG)
+
+    def stop(self) -> None:
+        """Begin nothing more and let requests finish within the grace; when called again, end them now.
+
+        Until they have, the port stays open: who asks hears that the server is stopping, /readiness included.
+        """
+        if self._draining is None:
+            self._deadline_s = _now_s() + self.service.settings.grace_s
+            self.service.stopping.draining = True
+            self._draining = asyncio.ensure_future(self._drain())
+        else:
+            self._hurry.set()
+
+    async def _drain(self) -> None:
+        idle = asyncio.ensure_future(self.service.stopping.idle())
+        hurry = asyncio.ensure_future(self._hurry.wait())
+        await asyncio.wait((idle, hurry), timeout=self.service.settings.grace_s, return_when=asyncio.FIRST_COMPLETED)
+        for waiting in (idle, hurry):
+            waiting.cancel()
+        self.should_exit = True
+
+    def on_task_end(self, task: asyncio.Future[None]) -> None:
+        """Without links or probes a router is deaf or blind: it stops, and whoever supervises it starts another one."""
+        if task.cancelled():
+            return
+        _log.critical("a task of the router ended; it stops", exc_info=task.exception())
+        self.exit_code = InvariantBroken.exit_code
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Until every request has ended, by itself or by us."""
+        self._probing.cancel()
+        ending = asyncio.ensure_future(self._end_requests())
+        try:
+            await super().shutdown(sockets)
+        finally:
+            ending.cancel()
+            await asyncio.gather(ending, return_exceptions=True)
+
+    async def _end_requests(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            left_s = min(self.service.settings.grace_s, self._deadline_s - _now_s())
+            await asyncio.wait_for(self._hurry.wait(), max(0.0, left_s))
+        when = "second signal" if self._hurry.is_set() else "grace period"
+        if count := self.service.stopping.call_off():
+            _log.warning("%d %s ended at the %s", count, "request" if count == 1 else "requests", when)
+        await asyncio.sleep(_GOODBYE_S)
+        self._cut_connections()
+        await asyncio.sleep(_GOODBYE_S)
+        self.force_exit = True
+
+    def _cut_connections(self) -> None:
+        """Of clients that do not read: their requests see that they are gone."""
+        for connection in list(self.server_state.connections):
+            if transport := getattr(connection, "transport", None):
+                transport.abort()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _config(service: Service, fronts: Sequence[Front]) -> uvicorn.Config:
+    settings = service.settings
+    limits = Limits(most_connections(settings), settings.receive_timeout_s, _KEEP_ALIVE_S)
+    return uvicorn.Config(
+        RequestNames(ByPort(build_app(service), {front.port: front.app for front in fronts})),
+        lifespan="off",
+        ws="none",
+        http=connections_within(limits),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=True,
+        proxy_headers=False,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=None,
+        backlog=AT_ONCE,
+    )

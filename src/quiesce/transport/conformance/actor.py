@@ -1,0 +1,159 @@
+"""A process that plays one side.
+
+It is told what to do over a socket that only its director has, one call after the other, and answers each. Calls are
+(name, arguments), answers (value, what was raised); descriptors travel with either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import socket
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from quiesce.ids import Incarnation, PageTag, Peer
+from quiesce.kv.storage import Pool
+from quiesce.transport.conformance.calls import MOST_BYTES, Answer, Call
+from quiesce.transport.conformance.candidates import candidate
+from quiesce.transport.conformance.patterns import digest, fill, layout_of
+from quiesce.transport.contract import Metadata, Target, Write
+
+WRITER = Peer(0, Incarnation("c" * 32))
+
+
+class ReceiverActor:
+    """Owns a pool and lends it. `image` is a digest of every byte, tag and metadata word."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._dead: list[Peer] = []
+
+    def open(self, backend: str, page_bytes: int, pages: int, slots: int, port: int) -> int:
+        made = candidate(backend)
+        make = Pool.shared if made.shared_pool else Pool.private
+        self._pool = make(layout_of(page_bytes), pages, slots)
+        self._receiver = made.receiver(self._pool, "127.0.0.1", port)
+        return int(getattr(self._receiver, "port", 0))
+
+    def describe(self) -> tuple[bytes, list[int]]:
+        return self._receiver.describe(WRITER)
+
+    def watch(self, pid: int) -> None:
+        self._receiver.watch(WRITER, os.pidfd_open(pid), self._dead.append, self._loop)
+
+    def arm(self, tag: int, pages: list[int], slot: int) -> None:
+        self._receiver.arm(PageTag(tag), np.array(pages, np.int32), slot)
+
+    def revoke(self, tag: int) -> bool:
+        return self._receiver.revoke(PageTag(tag))
+
+    def kill(self) -> None:
+        self._receiver.kill(WRITER)
+
+    def await_dead(self, most_s: float) -> int:
+        """Turn the loop until `on_dead` was called, `most_s` at most; how often it was."""
+        until_s = time.monotonic() + most_s
+        while not self._dead and time.monotonic() < until_s:
+            self._loop.run_until_complete(asyncio.sleep(0.001))
+        self._loop.run_until_complete(asyncio.sleep(0))
+        return len(self._dead)
+
+    def pages(self, pages: list[int]) -> list[bytes]:
+        view = self._pool.page_view()
+        return [digest(view[page]) for page in pages]
+
+    def tags(self, pages: list[int]) -> list[int]:
+        return [int(tag) for tag in self._pool.tags[pages, 0]]
+
+    def metadata(self, slot: int) -> list[int]:
+        return [int(word) for word in self._pool.metadata[slot]]
+
+    def image(self) -> bytes:
+        return digest(self._pool.page_view()) + digest(self._pool.tags) + digest(self._pool.metadata)
+
+    def has_begun(self, page: int) -> bool:
+        """Whether any byte of `page` has changed from the zeros of a fresh pool, waiting for it."""
+        while not self._pool.page_view()[page].any():
+            os.sched_yield()
+        return True
+
+    def cpu_s(self) -> float:
+        return time.process_time()
+
+    def close(self) -> None:
+        self._receiver.close()
+
+
+class WriterActor:
+    """Owns the source pool and writes."""
+
+    def open(self, backend: str, page_bytes: int, pages: int, call_deadline_s: float) -> None:
+        self._pool = Pool.private(layout_of(page_bytes), pages)
+        self._sender = candidate(backend).sender(self._pool, 1, call_deadline_s)
+
+    def fill(self, seed: int) -> None:
+        fill(self._pool, seed)
+
+    def open_target(self, descriptor: bytes, fds: Sequence[int]) -> None:
+        self._target: Target = self._sender.open_target(descriptor, fds)
+
+    def launch(self, id_: int, source: list[int], target: list[int], tag: int, words: list[int] | None) -> None:
+        metadata = None if words is None else Metadata(words[0], tuple(words[1:]))
+        pages = np.array(source, np.int32), np.array(target, np.int32)
+        self._sender.launch(self._target, Write(id_, *pages, PageTag(tag), metadata))
+
+    def wait(self, count: int, timeout_s: float) -> list[tuple[int, str, str]]:
+        """Completions until there are `count`, or for `timeout_s`: (id, outcome, error)."""
+        done: list[tuple[int, str, str]] = []
+        until_s = time.monotonic() + timeout_s
+        while len(done) < count and (left_s := until_s - time.monotonic()) > 0:
+            select.select([self._sender.completion_fd], [], [], left_s)
+            done += [(each.id, each.outcome.name, each.error) for each in self._sender.completions()]
+        return done
+
+    def close_target(self) -> None:
+        self._sender.close_target(self._target)
+
+    def cpu_s(self) -> float:
+        return time.process_time()
+
+    def close(self) -> list[tuple[int, str, str]]:
+        """Close the sender; the completions that were still due."""
+        self._sender.close()
+        return [(each.id, each.outcome.name, each.error) for each in self._sender.completions()]
+
+
+ROLES = {"receiver": ReceiverActor, "writer": WriterActor}
+
+
+def serve(actor: object, sock: socket.socket) -> None:
+    """Answer calls until the director hangs up."""
+    while True:
+        data, fds, _, _ = socket.recv_fds(sock, MOST_BYTES, 4)
+        if not data:
+            return
+        call = msgspec.msgpack.decode(data, type=Call)
+        arguments = [*call.arguments, fds] if call.name == "open_target" else call.arguments
+        answer, given = _answer(actor, call.name, arguments)
+        for fd in fds:
+            os.close(fd)
+        socket.send_fds(sock, [msgspec.msgpack.encode(answer)], given)
+
+
+def _answer(actor: object, name: str, arguments: list[Any]) -> tuple[Answer, list[int]]:
+    try:
+        value = getattr(actor, name)(*arguments)
+    except Exception as error:
+        return Answer(raised=f"{type(error).__name__}: {error}"), []
+    return (Answer(value[0]), value[1]) if name == "describe" else (Answer(value), [])
+
+
+def play(role: str, sock: socket.socket) -> None:
+    """The whole life of an actor's process."""
+    serve(ROLES[role](), sock)

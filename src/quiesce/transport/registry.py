@@ -1,0 +1,129 @@
+"""Transports by name: ours, and those that an installed package offers under the entry point `quiesce.transports`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+
+import msgspec
+
+from quiesce.errors import ConfigurationError
+from quiesce.kv.storage import Pool
+from quiesce.protocol.hello import Capabilities
+from quiesce.transport.contract import Receiver, Sender
+from quiesce.transport.mooncake.library import MOONCAKE_CAPABILITIES, VERIFIED
+from quiesce.transport.mooncake.receiver import MooncakeReceiver
+from quiesce.transport.mooncake.sender import MooncakeSender
+from quiesce.transport.shm import SHM_CAPABILITIES, ShmReceiver, ShmSender
+from quiesce.transport.tcp.receiver import TCP_CAPABILITIES, TcpReceiver
+from quiesce.transport.tcp.sender import TcpSender
+
+ENTRY_POINTS = "quiesce.transports"
+AUTO = "shm"
+"""What `auto` takes: both workers are on one host as long as control is a Unix socket."""
+
+
+class Backend(msgspec.Struct, frozen=True):
+    """One way to move pages. `sender(pool, threads, call_deadline_s)`, `receiver(pool, data_host, data_port)`.
+
+    `shared_pool` says that decode's pool must be made by `Pool.shared`. `fence` says in words what proves *fenced*,
+    `reach` how far pages can travel. `library` is the distribution that it drives, `verified` the version of it that
+    passed the conformance suite; both "" for what is all ours.
+    """
+
+    name: str
+    capabilities: Capabilities
+    sender: Callable[[Pool, int, float], Sender]
+    receiver: Callable[[Pool, str, int], Receiver]
+    shared_pool: bool
+    fence: str
+    reach: str
+    library: str = ""
+    verified: str = ""
+
+
+_OURS = {
+    backend.name: backend
+    for backend in (
+        Backend(
+            *("shm", SHM_CAPABILITIES, ShmSender, lambda pool, _host, _port: ShmReceiver(pool)),
+            shared_pool=True,
+            fence="the writer's process is dead",
+            reach="same host",
+        ),
+        Backend(
+            *("tcp", TCP_CAPABILITIES, TcpSender, TcpReceiver),
+            shared_pool=False,
+            fence="decode no longer places what bears the attempt's tag",
+            reach="any host",
+        ),
+        Backend(
+            *("mooncake", MOONCAKE_CAPABILITIES, MooncakeSender, MooncakeReceiver),
+            shared_pool=False,
+            fence="never: what is being placed cannot be stopped",
+            reach="any host",
+            library="mooncake-transfer-engine-non-cuda",
+            verified=VERIFIED,
+        ),
+    )
+}
+
+
+def names() -> tuple[str, ...]:
+    return (*_OURS, *sorted(_offered().keys() - _OURS.keys()))
+
+
+def backend(name: str) -> Backend:
+    """The backend of that name; `auto` is ours to choose. Raises ConfigurationError when there is none."""
+    name = AUTO if name == "auto" else name
+    if name in _OURS:
+        return _OURS[name]
+    if name not in _offered():
+        raise ConfigurationError([f"there is no transport {name!r}; there are auto, {', '.join(names())}"])
+    return _load(_offered()[name])
+
+
+def require_trusted(chosen: Backend, *, network: bool, library: bool) -> None:
+    """What an operator has to say explicitly. Raises ConfigurationError with every problem, before anything starts.
+
+    `network`: everybody who reaches the data ports is trusted. `library`: the installed version is, unverified.
+    """
+    problems = []
+    if not chosen.capabilities.authenticated and not network:
+        problems.append(
+            f"transport {chosen.name} asks nobody who they are: whoever reaches its ports can write into KV pages; "
+            "say --trust-network if nobody else does"
+        )
+    installed = _installed(chosen.library)
+    if installed and installed != chosen.verified and not library:
+        problems.append(
+            f"transport {chosen.name} was verified with {chosen.library} {chosen.verified}, not with {installed}; "
+            "install that, or run quiesce.transport.conformance and say --trust-transport"
+        )
+    if problems:
+        raise ConfigurationError(problems)
+
+
+def _installed(library: str) -> str:
+    """The version of a distribution; "" when it is not here, which its own import will say better."""
+    try:
+        return version(library) if library else ""
+    except PackageNotFoundError:
+        return ""
+
+
+def _offered() -> dict[str, EntryPoint]:
+    return {each.name: each for each in entry_points(group=ENTRY_POINTS)}
+
+
+@cache
+def _load(offered: EntryPoint) -> Backend:
+    where = f"transport {offered.name!r} ({offered.value})"
+    try:
+        found = offered.load()
+    except Exception as error:  # somebody else's package, whatever it raises
+        raise ConfigurationError([f"{where} cannot be imported: {type(error).__name__}: {error}"]) from error
+    if not isinstance(found, Backend) or found.name != offered.name:
+        raise ConfigurationError([f"{where} is no quiesce.transport.registry.Backend of that name"])
+    return found

@@ -1,0 +1,297 @@
+"""Same-host transport: the sender copies straight into the receiver's sealed memfd.
+
+Bounds are kept by the sender, for a peer's mapping cannot be revoked: both processes belong to one user (the control
+socket checks the uid) and to one trust domain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import select
+import signal
+import threading
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from quiesce.errors import HandshakeRefused, PeerUnusable, UsageError
+from quiesce.ids import PageTag, Peer
+from quiesce.kv.layout import Layout
+from quiesce.kv.runs import Pages, copy_runs
+from quiesce.kv.storage import MAX_PAGES, MAX_SLOTS, Pool
+from quiesce.protocol.hello import Capabilities
+from quiesce.protocol.sender_io import Outcome
+from quiesce.transport.bounds import refusal
+from quiesce.transport.contract import Completion, Target, Write
+from quiesce.transport.flights import Flight, Flights
+from quiesce.transport.placement import Placement, Placing
+
+SHM_CAPABILITIES = Capabilities(drain_ack=True, fence=True, source_fence=True, bounds_checked=True, authenticated=True)
+DEFAULT_CALL_DEADLINE_S = 30.0
+_MAX_DESCRIPTOR_BYTES = 4096
+
+logger = logging.getLogger(__name__)
+
+
+class ShmDescriptor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a receiver says of its pool. `nonce` names this pool's life: 32 hex digits."""
+
+    layout: Layout
+    pages: int
+    slots: int
+    nonce: str
+
+
+class ShmTarget:
+    """A peer's pool mapped here. `running` counts writes that may be copying into it (guarded by the sender)."""
+
+    def __init__(self, pool: Pool, nonce: str) -> None:
+        self.pool = pool
+        self.nonce = nonce
+        self.running = 0
+        self.closed = False
+
+    @property
+    def pages(self) -> int:
+        return self.pool.pages
+
+
+class ShmSender:
+    """Writes pages of `pool` into peers' pools on its own threads (see `contract.Sender`).
+
+    `call_deadline_s` runs from launch. `threads` copy in parallel; writes begin in launch order but are not ordered.
+    `placement` is the laboratory's seam. `pool` must outlive the sender.
+    """
+
+    capabilities = SHM_CAPABILITIES
+
+    def __init__(
+        self,
+        pool: Pool,
+        threads: int = 1,
+        call_deadline_s: float = DEFAULT_CALL_DEADLINE_S,
+        placement: Placement | None = None,
+    ) -> None:
+        self._pool = pool
+        self._placement = placement or Placement()
+        self._flights: Flights[ShmTarget] = Flights(call_deadline_s)
+        self._targets: list[ShmTarget] = []
+        self._lock = threading.Lock()  # guards `running` and `closed` of targets
+        self._threads = [
+            threading.Thread(target=self._run, name=f"transfer-{number}", daemon=True) for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def completion_fd(self) -> int:
+        """An eventfd; -1 once closed."""
+        return self._flights.completion_fd
+
+    @property
+    def late_landings(self) -> int:
+        """Writes that came back after their deadline had already ended them as failed_in_flight."""
+        return self._flights.late_landings
+
+    def open_target(self, descriptor: bytes, fds: Sequence[int]) -> ShmTarget:
+        """Map a receiver's pool. `fds` stay the caller's. Raises HandshakeRefused when anything does not fit."""
+        described = _decode_descriptor(descriptor)
+        if len(fds) != 1:
+            raise HandshakeRefused(f"a shm receiver passes one file descriptor, not {len(fds)}")
+        if described.layout != self._pool.layout:
+            raise HandshakeRefused(f"the peer's pages are {described.layout}, ours are {self._pool.layout}")
+        target = ShmTarget(Pool.attach(fds[0], described.layout, described.pages, described.slots), described.nonce)
+        self._targets.append(target)
+        return target
+
+    def launch(self, target: Target, write: Write) -> None:
+        """Queue a write and return. Raises UsageError only for a target that this sender did not open."""
+        if not isinstance(target, ShmTarget):
+            raise UsageError(f"{target!r} was not opened by a shm sender")
+        self._flights.launch(target, write, len(write.source_pages) * self._pool.layout.page_bytes)
+
+    def completions(self) -> list[Completion]:
+        return self._flights.completions()
+
+    def close_target(self, target: Target) -> None:
+        """Nothing more begins; the mapping goes when the last running copy ends. Idempotent."""
+        if not isinstance(target, ShmTarget) or target not in self._targets:
+            return
+        self._targets.remove(target)
+        with self._lock:
+            target.closed = True
+            idle = target.running == 0
+        self._flights.drop_waiting(lambda flight: flight.target is target, "the target is closed")
+        if idle:
+            target.pool.close()
+
+    def close(self) -> None:
+        """Join every thread: afterwards nobody reads `pool` (source_fence) nor writes a target. Idempotent."""
+        self._flights.close()
+        for thread in self._threads:
+            thread.join()
+        self._flights.join()
+        for target in self._targets[:]:
+            self.close_target(target)
+
+    def _run(self) -> None:
+        while (flight := self._flights.take()) is not None:
+            outcome, error = self._place(flight)
+            self._flights.land(flight, outcome, error)
+
+    def _place(self, flight: Flight[ShmTarget]) -> tuple[Outcome, str]:
+        if not self._flights.depart(flight) or not self._enter(flight.target):
+            return Outcome.FAILED_QUIESCED, "the target is closed"
+        try:
+            return self._place_checked(flight.write, flight.target.pool)
+        finally:
+            self._leave(flight.target)
+
+    def _place_checked(self, write: Write, target: Pool) -> tuple[Outcome, str]:
+        placing: Placing | None = None
+        try:
+            if refused := refusal(write, self._pool.pages, target.pages, target.slots):
+                return Outcome.FAILED_QUIESCED, refused
+            placing = Placing(write, self._pool, target, copy_runs(write.source_pages, write.target_pages))
+            self._placement.copy(placing, placing.runs)
+            self._placement.stamp(placing)
+            if write.metadata is not None:
+                self._placement.write_metadata(placing)
+        except Exception as error:
+            logger.exception("write %d failed", write.id)
+            # what has moved cannot be taken back; before that, nothing of the write exists anywhere
+            moved = placing is not None and placing.moved
+            return Outcome.FAILED_IN_FLIGHT if moved else Outcome.FAILED_QUIESCED, f"{type(error).__name__}: {error}"
+        return Outcome.LANDED, ""
+
+    def _enter(self, target: ShmTarget) -> bool:
+        with self._lock:
+            target.running += not target.closed
+            return not target.closed
+
+    def _leave(self, target: ShmTarget) -> None:
+        with self._lock:
+            target.running -= 1
+            last = target.closed and target.running == 0
+        if last:
+            target.pool.close()
+
+
+class _Watched(msgspec.Struct):
+    pidfd: int
+    on_dead: Callable[[Peer], None]
+    loop: asyncio.AbstractEventLoop
+
+
+class ShmReceiver:
+    """Lends `pool` to writers and learns of their deaths (see `contract.Receiver`).
+
+    A writer's death is a fence here, and only here: a shm write is a plain CPU store of the writer's own threads into
+    a mapping that no forked child inherits, and nothing queues it anywhere. The pidfd becomes readable after the last
+    thread of the process has ended, so no store follows. A stopped process is not dead: it goes on when continued.
+    Backends with a receiver, kernel or device queue in between must not copy this reasoning.
+    """
+
+    capabilities = SHM_CAPABILITIES
+
+    def __init__(self, pool: Pool) -> None:
+        """`pool` was made by `Pool.shared` (else UsageError) and outlives the receiver."""
+        if pool.fd < 0:
+            raise UsageError("a shm receiver needs a shared pool")
+        self._pool = pool
+        self._descriptor = encode_descriptor(pool)
+        self._watched: dict[Peer, _Watched] = {}
+        self._dead: set[Peer] = set()
+
+    def describe(self, peer: Peer) -> tuple[bytes, list[int]]:
+        return self._descriptor, [self._pool.fd]
+
+    def arm(self, tag: PageTag, pages: Pages, slot: int) -> None:
+        """Nothing to do: bounds are kept by the sender."""
+
+    def revoke(self, tag: PageTag) -> bool:
+        """False: a mapping cannot be taken back from a living writer."""
+        return False
+
+    def disarm(self, tag: PageTag) -> None:
+        """Nothing to do."""
+
+    def watch(
+        self,
+        peer: Peer,
+        pidfd: int,
+        on_dead: Callable[[Peer], None],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        """Takes over `pidfd`. A peer that comes again (a new stream of the same life) only changes its `on_dead`."""
+        if peer in self._dead:
+            os.close(pidfd)
+            loop.call_soon(on_dead, peer)
+        elif peer in self._watched:
+            os.close(pidfd)
+            self._watched[peer].on_dead = on_dead
+        else:
+            self._watched[peer] = _Watched(pidfd, on_dead, loop)
+            loop.add_reader(pidfd, self._died, peer)
+
+    def kill(self, peer: Peer) -> None:
+        """SIGKILL by pidfd, so no other process that got the number since can be hit."""
+        if peer in self._dead:
+            return
+        if peer not in self._watched:
+            raise PeerUnusable(f"{peer} is not watched, so it cannot be killed", took_effect=False)
+        try:
+            signal.pidfd_send_signal(self._watched[peer].pidfd, signal.SIGKILL)
+        except ProcessLookupError:
+            return  # dead already; the pidfd is readable and says so
+        except OSError as error:
+            raise PeerUnusable(f"{peer} cannot be killed: {error}", took_effect=False) from error
+
+    def is_dead(self, peer: Peer) -> bool:
+        """Looks at the pidfd itself, so it may know before `on_dead` is called."""
+        if peer in self._dead:
+            return True
+        watched = self._watched.get(peer)
+        return watched is not None and _is_readable(watched.pidfd)
+
+    def close(self) -> None:
+        """Stop watching; no `on_dead` is called any more. Idempotent."""
+        for peer in list(self._watched):
+            self._unwatch(peer)
+
+    def _died(self, peer: Peer) -> None:
+        on_dead = self._watched[peer].on_dead
+        self._unwatch(peer)
+        self._dead.add(peer)
+        on_dead(peer)
+
+    def _unwatch(self, peer: Peer) -> None:
+        watched = self._watched.pop(peer)
+        watched.loop.remove_reader(watched.pidfd)
+        os.close(watched.pidfd)
+
+
+def _is_readable(fd: int) -> bool:
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def encode_descriptor(pool: Pool) -> bytes:
+    """Describe a shared pool, with a fresh nonce."""
+    return msgspec.msgpack.encode(ShmDescriptor(pool.layout, pool.pages, pool.slots, secrets.token_hex(16)))
+
+
+def _decode_descriptor(descriptor: bytes) -> ShmDescriptor:
+    if len(descriptor) > _MAX_DESCRIPTOR_BYTES:
+        raise HandshakeRefused(f"a descriptor of {len(descriptor)} bytes is too long")
+    try:
+        described = msgspec.msgpack.decode(descriptor, type=ShmDescriptor)
+    except msgspec.MsgspecError as error:
+        raise HandshakeRefused(f"the peer's pool descriptor is malformed: {error}") from error
+    if not 1 <= described.pages <= MAX_PAGES or not 0 <= described.slots <= MAX_SLOTS:
+        raise HandshakeRefused(f"the peer claims {described.pages} pages and {described.slots} slots")
+    return described

@@ -1,0 +1,171 @@
+"""One data connection at the receiver: prove who writes, then place each write that its lease permits."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import select
+import socket
+import time
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from quiesce.errors import BadFrame, HandshakeRefused, PeerUnusable
+from quiesce.kv.runs import Pages, expand
+from quiesce.kv.storage import Pool
+from quiesce.transport.tcp import wire
+from quiesce.transport.tcp.leases import Armed, Leases
+from quiesce.transport.tcp.sockets import IOV_MOST, Hangup, hang_up, receive_exactly, skip, tune
+
+AUTHENTICATE_S = 5.0
+"""For all of it, however the bytes drip."""
+Runs = npt.NDArray[np.int64]
+"""(runs, 2): first page, page count."""
+_PAIR = np.dtype("<u4")
+
+KeyOf = Callable[[bytes], bytes | None]
+"""The key of a ticket, or None when the ticket is not (or no longer) good."""
+
+log = logging.getLogger(__name__)
+
+
+class Inbound:
+    """Runs in a thread of its own. `join` of that thread after `close` proves that it places nothing any more."""
+
+    def __init__(self, sock: socket.socket, pool: Pool, leases: Leases, key_of: KeyOf) -> None:
+        self.ticket = b""
+        self._sock = sock
+        self._pool = pool
+        self._leases = leases
+        self._key_of = key_of
+        self._closed = False
+        self._memory = pool.page_view().reshape(-1).data
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
+
+    def close(self) -> None:
+        """From any thread: nothing more is placed than the piece at hand; the thread ends by itself."""
+        self._closed = True
+        hang_up(self._sock)
+
+    def run(self, joined: Callable[[Inbound], bool]) -> None:
+        """Serve until the peer hangs up. `joined(self)` is asked once the ticket is proved; False ends it."""
+        try:
+            self._authenticate()
+            if joined(self):
+                tune(self._sock)
+                while not self._closed:
+                    self._serve_write()
+        except Hangup as error:
+            log.log(logging.WARNING if error.torn and not self._closed else logging.DEBUG, "%s", error)
+        except (PeerUnusable, OSError) as error:
+            log.log(logging.WARNING if self.ticket else logging.DEBUG, "a data connection was refused: %s", error)
+        finally:
+            self._memory.release()
+            self._sock.close()
+
+    def _authenticate(self) -> None:
+        until_s = time.monotonic() + AUTHENTICATE_S
+        if receive_exactly(self._sock, len(wire.MAGIC), until_s) != wire.MAGIC:
+            raise BadFrame("what connected does not speak our data protocol")
+        ticket = receive_exactly(self._sock, wire.TICKET_BYTES, until_s)
+        theirs = receive_exactly(self._sock, wire.CHALLENGE_BYTES, until_s)
+        mine = secrets.token_bytes(wire.CHALLENGE_BYTES)
+        known = self._key_of(ticket)
+        key = known or secrets.token_bytes(wire.PROOF_BYTES)  # an unknown ticket learns no more than a wrong proof
+        self._sock.sendall(mine + wire.proof(key, b"receiver", theirs, mine))
+        given = receive_exactly(self._sock, wire.PROOF_BYTES, until_s)
+        if not wire.is_proof(given, wire.proof(key, b"sender", theirs, mine)) or known is None:
+            raise HandshakeRefused("a writer could not prove its ticket")
+        self._sock.sendall(wire.MAGIC)
+        self._sock.settimeout(None)
+        self.ticket = ticket
+
+    # ------------------------------------------------------------ one write
+
+    def _serve_write(self) -> None:
+        header = wire.decode_header(receive_exactly(self._sock, wire.HEADER_BYTES))
+        words = () if header.slot is None else wire.decode_words(receive_exactly(self._sock, wire.WORDS_BYTES))
+        runs = self._read_runs(header)
+        pages = expand(runs[:, 0], runs[:, 1])
+        armed = self._leases.find(header.tag, pages, header.slot)
+        if isinstance(armed, str):
+            self._discard(len(pages) * self._pool.layout.page_bytes)
+            self._reply(header, armed)
+            return
+        placed = self._place(armed, runs) and self._seal(armed, pages, words)
+        self._reply(header, "" if placed else "the lease was revoked while the write was under way")
+
+    def _read_runs(self, header: wire.Header) -> Runs:
+        if header.pages > self._pool.pages:
+            raise BadFrame(f"a write of {header.pages} pages into a pool of {self._pool.pages}")
+        pairs = np.frombuffer(receive_exactly(self._sock, header.runs * wire.RUN_BYTES), _PAIR).reshape(-1, 2)
+        runs = pairs.astype(np.int64)
+        counts = runs[:, 1]
+        if counts.sum() != header.pages or np.any(counts == 0) or np.any(runs.sum(axis=1) > self._pool.pages):
+            raise BadFrame("the runs of a write do not fit its header or the pool")
+        return runs
+
+    def _reply(self, header: wire.Header, refused: str) -> None:
+        verdict = wire.Verdict.REFUSED if refused else wire.Verdict.LANDED
+        self._sock.sendall(wire.encode_reply(header.number, verdict, refused))
+
+    # ------------------------------------------------------------ placing
+
+    def _place(self, armed: Armed, runs: Runs) -> bool:
+        """Read the payload straight into the pages; False when the lease was revoked, the rest is discarded then.
+
+        A revocation waits for one call that takes what has come already (a few MiB at most), never for the peer.
+        """
+        views = self._views(runs)
+        left_bytes, at = sum(map(len, views)), 0
+        while left_bytes:
+            n = self._place_piece(armed, views[at : at + IOV_MOST])
+            if n is None:
+                self._discard(left_bytes)
+                return False
+            left_bytes -= n
+            at = skip(views, at, n)
+        return True
+
+    def _place_piece(self, armed: Armed, views: list[memoryview]) -> int | None:
+        """Place what has come already, and wait for more without the lock. None: it was revoked."""
+        while True:
+            with armed.lock:
+                if armed.revoked:
+                    return None
+                if self._closed:
+                    raise Hangup(torn=True)
+                try:
+                    n = self._sock.recvmsg_into(views, 0, socket.MSG_DONTWAIT)[0]
+                except BlockingIOError:
+                    n = -1
+            if n == 0:
+                raise Hangup(torn=True)
+            if n > 0:
+                return n
+            self._poll.poll()
+
+    def _seal(self, armed: Armed, pages: Pages, words: tuple[int, ...]) -> bool:
+        """Nothing is sealed once the lease was revoked, although every byte is there."""
+        with armed.lock:
+            if armed.revoked or self._closed:
+                return False
+            armed.seal(self._pool, pages, words)
+            return True
+
+    def _views(self, runs: Runs) -> list[memoryview]:
+        """The memory of `runs` in their order."""
+        page_bytes = self._pool.layout.page_bytes
+        begins, ends = (runs[:, 0] * page_bytes).tolist(), ((runs[:, 0] + runs[:, 1]) * page_bytes).tolist()
+        return [self._memory[begin:end] for begin, end in zip(begins, ends, strict=True)]
+
+    def _discard(self, n_bytes: int) -> None:
+        scratch = memoryview(bytearray(min(n_bytes, 1 << 16)))
+        while n_bytes:
+            n = self._sock.recv_into(scratch[: min(n_bytes, len(scratch))])
+            if n == 0:
+                raise Hangup(torn=True)
+            n_bytes -= n

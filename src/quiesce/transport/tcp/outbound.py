@@ -1,0 +1,150 @@
+"""One data connection at the sender: writes go out one after the other, replies come back in a thread of its own."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import threading
+from collections.abc import Callable
+
+from quiesce.errors import HandshakeRefused, PeerUnusable
+from quiesce.kv.runs import copy_runs, pack_runs
+from quiesce.kv.storage import Pool
+from quiesce.protocol.sender_io import Outcome
+from quiesce.transport.contract import Write
+from quiesce.transport.tcp import wire
+from quiesce.transport.tcp.sockets import hang_up, receive_exactly, send_all, tune
+
+CONNECT_S = 5.0
+
+Told = Callable[[Outcome, str], None]
+"""How a write ended: called once, from any thread."""
+
+
+class Outbound:
+    """`send` is called from one thread; a connection that broke stays broken."""
+
+    def __init__(self, pool: Pool, descriptor: wire.TcpDescriptor) -> None:
+        """Connect and prove the ticket. Raises PeerUnusable or HandshakeRefused; nothing was written then."""
+        self._memory = pool.page_view().reshape(-1).data
+        self._page_bytes = pool.layout.page_bytes
+        self._number = 0
+        self._pending: dict[int, tuple[Write, Told]] = {}
+        self._lock = threading.Lock()
+        self._settled = threading.Condition(self._lock)
+        self._broken = ""
+        self._sock = _connect(descriptor)
+        self._replies = threading.Thread(target=self._hear, name="page-replies", daemon=True)
+        self._replies.start()
+
+    @property
+    def broken(self) -> bool:
+        return bool(self._broken)
+
+    def carries(self, write: Write) -> bool:
+        """Whether `write` is under way here."""
+        with self._lock:
+            return any(each is write for each, _ in self._pending.values())
+
+    def send(self, write: Write, may_leave: Callable[[], bool], told: Told) -> None:
+        """Send one write whole. What the kernel took no byte of is failed_quiesced, what it took in part is unknown.
+
+        `may_leave` is asked once `carries` answers for the write: whoever gives it up from then on finds it here.
+        """
+        with self._lock:
+            broken = self._broken
+            if not broken:
+                self._number += 1
+                number, self._pending[self._number] = self._number, (write, told)
+        if broken:
+            told(Outcome.FAILED_QUIESCED, broken)
+            return
+        if not may_leave():
+            self._tell(number, Outcome.FAILED_QUIESCED, "its time was over before it left")
+            return
+        try:
+            send_all(self._sock, self._buffers(number, write))
+        except OSError as error:
+            if not error.sent_bytes:  # type: ignore[attr-defined]
+                self._tell(number, Outcome.FAILED_QUIESCED, f"nothing was sent: {error}")
+            self.fail(f"the connection broke: {error}")
+
+    def fail(self, reason: str) -> None:
+        """Break the connection, from any thread: what has no reply may still land."""
+        with self._lock:
+            self._broken = self._broken or reason
+            pending, self._pending = self._pending, {}
+            self._settled.notify_all()
+        hang_up(self._sock)
+        for _, told in pending.values():
+            told(Outcome.FAILED_IN_FLIGHT, f"{reason}; it may still land")
+
+    def finish(self) -> None:
+        """No write follows: wait until each one has its reply or was given up, then close.
+
+        Who launched them sees to it that this ends: a write whose deadline passes is given up (`fail`).
+        """
+        with self._lock:
+            self._settled.wait_for(lambda: not self._pending)
+            self._broken = self._broken or "the sender is closed"
+        hang_up(self._sock)
+        self._replies.join()
+        self._sock.close()
+        self._memory.release()
+
+    def _buffers(self, number: int, write: Write) -> list[bytes | memoryview]:
+        metadata = write.metadata
+        slot = None if metadata is None else metadata.slot
+        runs = pack_runs(write.target_pages)
+        header = wire.Header(number, write.tag, len(write.target_pages), len(runs) // wire.RUN_BYTES, slot)
+        words = b"" if metadata is None else wire.encode_words(metadata.words)
+        copies = copy_runs(write.source_pages, write.source_pages)
+        begins = (copies.source * self._page_bytes).tolist()
+        ends = ((copies.source + copies.pages) * self._page_bytes).tolist()
+        pages = [self._memory[begin:end] for begin, end in zip(begins, ends, strict=True)]
+        return [wire.encode_header(header), words, runs, *pages]
+
+    def _hear(self) -> None:
+        try:
+            while True:
+                number, verdict, n_reason = wire.decode_reply(receive_exactly(self._sock, wire.REPLY_BYTES))
+                reason = receive_exactly(self._sock, n_reason).decode(errors="replace")
+                landed = verdict is wire.Verdict.LANDED
+                self._tell(number, Outcome.LANDED if landed else Outcome.FAILED_QUIESCED, reason)
+        except (PeerUnusable, OSError) as error:
+            self.fail(f"the receiver hung up: {error}")
+
+    def _tell(self, number: int, outcome: Outcome, reason: str) -> None:
+        with self._lock:
+            pending = self._pending.pop(number, None)
+            self._settled.notify_all()
+        if pending is not None:  # what was declared unknown already stays so
+            pending[1](outcome, reason)
+
+
+def _connect(descriptor: wire.TcpDescriptor) -> socket.socket:
+    where = f"{descriptor.host}:{descriptor.port}"
+    try:
+        sock = socket.create_connection((descriptor.host, descriptor.port), timeout=CONNECT_S)
+    except OSError as error:
+        raise PeerUnusable(f"cannot connect to {where}: {error}", took_effect=False) from error
+    try:
+        _authenticate(sock, descriptor)
+        sock.settimeout(None)
+        tune(sock)
+    except (OSError, PeerUnusable) as error:
+        sock.close()
+        raise PeerUnusable(f"{where} did not take our ticket: {error}", took_effect=False) from error
+    return sock
+
+
+def _authenticate(sock: socket.socket, descriptor: wire.TcpDescriptor) -> None:
+    mine = secrets.token_bytes(wire.CHALLENGE_BYTES)
+    sock.sendall(wire.MAGIC + descriptor.ticket + mine)
+    theirs = receive_exactly(sock, wire.CHALLENGE_BYTES)
+    given = receive_exactly(sock, wire.PROOF_BYTES)
+    if not wire.is_proof(given, wire.proof(descriptor.key, b"receiver", mine, theirs)):
+        raise HandshakeRefused("it does not know the key of our ticket")
+    sock.sendall(wire.proof(descriptor.key, b"sender", mine, theirs))
+    if receive_exactly(sock, len(wire.MAGIC)) != wire.MAGIC:
+        raise HandshakeRefused("it speaks another protocol")

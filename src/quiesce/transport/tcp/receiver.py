@@ -1,0 +1,231 @@
+"""The side whose pool is written: it listens, proves who writes, and fences by attempt or by peer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from quiesce.errors import MachineLacksError, PeerUnusable
+from quiesce.ids import PageTag, Peer
+from quiesce.kv.runs import Pages
+from quiesce.kv.storage import Pool
+from quiesce.protocol.hello import Capabilities
+from quiesce.transport.tcp import wire
+from quiesce.transport.tcp.inbound import Inbound
+from quiesce.transport.tcp.leases import Leases
+from quiesce.transport.tcp.sockets import hang_up
+
+TCP_CAPABILITIES = Capabilities(drain_ack=True, fence=True, source_fence=True, bounds_checked=True, authenticated=True)
+MOST_STRANGERS = 64
+"""Connections that have not proved a ticket yet; each has `inbound.AUTHENTICATE_S` to do so."""
+MOST_OF_A_PEER = 64
+RETRY_S = 0.1
+COMPLAINTS_S = 10.0
+
+log = logging.getLogger(__name__)
+
+
+class _Watched(msgspec.Struct):
+    ticket: bytes
+    pidfd: int
+    on_dead: Callable[[Peer], None]
+    loop: asyncio.AbstractEventLoop
+
+
+class TcpReceiver:
+    """Places what peers send into `pool`, each byte only while the lease it belongs to is armed.
+
+    A writer's death is no fence by itself: its bytes may lie in our kernel's buffers. So when a watched peer dies its
+    connections are closed and the placing threads joined, and only then `on_dead` is called.
+    """
+
+    capabilities = TCP_CAPABILITIES
+
+    def __init__(self, pool: Pool, host: str = "127.0.0.1", port: int = 0, leases: Leases | None = None) -> None:
+        """Listen on `host`:`port` (0: any free one). Raises MachineLacksError when that cannot be.
+
+        `leases` is the laboratory's seam.
+        """
+        self._pool = pool
+        self._leases = leases or Leases(pool.pages)
+        self._secret = secrets.token_bytes(32)
+        self._nonce = secrets.token_hex(16)
+        self._host = host
+        self._watched: dict[Peer, _Watched] = {}
+        self._dead: set[Peer] = set()
+        self._good: set[bytes] = set()  # tickets whose peer was joined; guarded by the lock, as are the connections
+        self._connections: dict[Inbound, threading.Thread] = {}
+        self._closed = threading.Event()
+        self._complained_s = -COMPLAINTS_S
+        self._lock = threading.Lock()
+        try:
+            self._listener = socket.create_server((host, port), backlog=64)
+        except OSError as error:
+            raise MachineLacksError(f"cannot listen for page data on {host}:{port}: {error}") from error
+        self.port: int = self._listener.getsockname()[1]
+        self._acceptor = threading.Thread(target=self._accept, name="page-data-acceptor", daemon=True)
+        self._acceptor.start()
+
+    def describe(self, peer: Peer) -> tuple[bytes, list[int]]:
+        """A descriptor with the peer's ticket, good once it is watched: a life has one, however often it joins."""
+        ticket = wire.ticket_of(self._secret, str(peer))
+        described = wire.TcpDescriptor(
+            layout=self._pool.layout,
+            pages=self._pool.pages,
+            slots=self._pool.slots,
+            nonce=self._nonce,
+            host=self._host,
+            port=self.port,
+            ticket=ticket,
+            key=wire.key_of(self._secret, ticket),
+        )
+        return wire.encode_descriptor(described), []
+
+    # ------------------------------------------------------------ leases
+
+    def arm(self, tag: PageTag, pages: Pages, slot: int) -> None:
+        self._leases.arm(tag, pages, slot)
+
+    def revoke(self, tag: PageTag) -> bool:
+        """Always True: after it no byte of that tag is placed, whatever its writers or the network still hold."""
+        self._leases.revoke(tag)
+        return True
+
+    def disarm(self, tag: PageTag) -> None:
+        self._leases.revoke(tag)
+
+    # ------------------------------------------------------------ peers
+
+    def watch(
+        self,
+        peer: Peer,
+        pidfd: int,
+        on_dead: Callable[[Peer], None],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        if peer in self._dead or peer in self._watched:
+            os.close(pidfd)
+            if peer in self._dead:
+                loop.call_soon(on_dead, peer)
+            else:
+                self._watched[peer].on_dead = on_dead
+            return
+        ticket = wire.ticket_of(self._secret, str(peer))
+        self._watched[peer] = _Watched(ticket, pidfd, on_dead, loop)
+        with self._lock:
+            self._good.add(ticket)
+        loop.add_reader(pidfd, self.kill, peer)
+
+    def kill(self, peer: Peer) -> None:
+        """Fence a peer: close its connections, join what places for it, refuse its ticket for ever."""
+        if peer in self._dead:
+            return
+        if peer not in self._watched:
+            raise PeerUnusable(f"{peer} is not watched, so it cannot be fenced", took_effect=False)
+        watched = self._unwatch(peer)
+        self._shut_out(watched.ticket)
+        self._dead.add(peer)
+        watched.loop.call_soon(watched.on_dead, peer)
+
+    def is_dead(self, peer: Peer) -> bool:
+        return peer in self._dead
+
+    def _shut_out(self, ticket: bytes) -> None:
+        with self._lock:
+            self._good.discard(ticket)
+            theirs = [(each, thread) for each, thread in self._connections.items() if each.ticket == ticket]
+        _end(theirs)
+
+    def _unwatch(self, peer: Peer) -> _Watched:
+        watched = self._watched.pop(peer)
+        watched.loop.remove_reader(watched.pidfd)
+        os.close(watched.pidfd)
+        return watched
+
+    # ------------------------------------------------------------ connections
+
+    def close(self) -> None:
+        """Stop listening and placing, join every thread, call no `on_dead` any more. Idempotent."""
+        with self._lock:
+            self._closed.set()
+            everybody = list(self._connections.items())
+        hang_up(self._listener)
+        self._acceptor.join()
+        self._listener.close()
+        _end(everybody)
+        for peer in list(self._watched):
+            self._unwatch(peer)
+
+    def _accept(self) -> None:
+        while not self._closed.is_set():
+            try:
+                sock, _ = self._listener.accept()
+                self._begin(sock)
+            except (OSError, RuntimeError) as error:  # too many files or threads, for now
+                if not self._closed.wait(RETRY_S):
+                    self._complain(f"page data cannot be accepted now: {error}")
+
+    def _begin(self, sock: socket.socket) -> None:
+        """Strangers have places of their own, and the one that has been silent longest gives way."""
+        inbound = Inbound(sock, self._pool, self._leases, self._key_of)
+        thread = threading.Thread(target=self._run, args=(inbound,), name="page-data", daemon=True)
+        with self._lock:
+            strangers = [each for each in self._connections if not each.ticket]
+            if self._closed.is_set():
+                sock.close()
+                return
+            self._connections[inbound] = thread
+        if len(strangers) >= MOST_STRANGERS:
+            self._complain(f"{len(strangers)} connections that prove no ticket: the oldest is closed for a new one")
+            strangers[0].close()
+        self._start(inbound, thread, sock)
+
+    def _start(self, inbound: Inbound, thread: threading.Thread, sock: socket.socket) -> None:
+        try:
+            thread.start()
+        except RuntimeError:
+            with self._lock:
+                del self._connections[inbound]
+            sock.close()
+            raise
+
+    def _complain(self, what: str) -> None:
+        """Say it, but not to whoever fills a log by knocking."""
+        now_s = time.monotonic()
+        if now_s - self._complained_s >= COMPLAINTS_S:
+            self._complained_s = now_s
+            log.warning(what)
+
+    def _run(self, inbound: Inbound) -> None:
+        try:
+            inbound.run(self._is_good)
+        finally:
+            with self._lock:
+                self._connections.pop(inbound, None)
+
+    def _key_of(self, ticket: bytes) -> bytes | None:
+        with self._lock:
+            return wire.key_of(self._secret, ticket) if ticket in self._good else None
+
+    def _is_good(self, inbound: Inbound) -> bool:
+        """Asked after the ticket is known: a peer that was fenced meanwhile has this connection shut, too."""
+        with self._lock:
+            theirs = sum(each.ticket == inbound.ticket for each in self._connections)
+            return inbound.ticket in self._good and theirs <= MOST_OF_A_PEER and not self._closed.is_set()
+
+
+def _end(connections: list[tuple[Inbound, threading.Thread]]) -> None:
+    for inbound, _ in connections:
+        inbound.close()
+    for _, thread in connections:
+        with contextlib.suppress(RuntimeError):  # it never began
+            thread.join()

@@ -1,0 +1,152 @@
+"""What travels on a data connection. All numbers are little-endian; every length is bounded before it is used.
+
+::
+
+    sender                                        receiver
+      MAGIC, ticket (16), challenge s (32)     ->
+                                               <-   challenge r (32), proof of s (32)
+      proof of r (32)                          ->
+                                               <-   MAGIC
+    then, any number of times, without waiting for replies:
+      header, words of metadata, runs, pages   ->
+                                               <-   reply (number, outcome, reason)
+
+The key of a ticket is derived from the pool's secret, which never travels; ticket and key go to one peer, inside the
+descriptor, over the control stream. A proof is HMAC-SHA256 of who proves and both challenges, so neither side can be
+made to answer for the other. What follows is neither encrypted nor signed: see docs/transports.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import struct
+from enum import IntEnum
+
+import msgspec
+
+from quiesce.errors import BadFrame, HandshakeRefused
+from quiesce.kv.layout import Layout
+from quiesce.kv.storage import MAX_PAGES, MAX_SLOTS, METADATA_WORDS
+
+MAGIC = b"quiesce1"
+TICKET_BYTES = 16
+CHALLENGE_BYTES = PROOF_BYTES = 32
+MAX_DESCRIPTOR_BYTES = 4096
+MAX_REASON_BYTES = 255
+NO_SLOT = 2**32 - 1
+
+_HEADER = struct.Struct("<QQIII")  # number, tag, pages, runs, slot
+_WORDS = struct.Struct(f"<{METADATA_WORDS}Q")
+_REPLY = struct.Struct("<QBB")  # number, verdict, bytes of the reason
+HEADER_BYTES, WORDS_BYTES, REPLY_BYTES = _HEADER.size, _WORDS.size, _REPLY.size
+RUN_BYTES = 8
+
+
+class Verdict(IntEnum):
+    """The receiver's answer to one write: every byte is placed, or no more of it will be.
+
+    Of one that was revoked midway a part may be there.
+    """
+
+    LANDED = 1
+    REFUSED = 2
+
+
+class TcpDescriptor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a receiver says of its pool. `nonce` names this pool's life; `key` is the ticket's (32 bytes)."""
+
+    layout: Layout
+    pages: int
+    slots: int
+    nonce: str
+    host: str
+    port: int
+    ticket: bytes
+    key: bytes
+
+
+class Header(msgspec.Struct, frozen=True):
+    """The begin of one write. `slot` is None when it carries no metadata."""
+
+    number: int
+    tag: int
+    pages: int
+    runs: int
+    slot: int | None
+
+
+def ticket_of(secret: bytes, peer: str) -> bytes:
+    """The ticket of one life of a peer."""
+    return hmac.digest(secret, b"peer" + peer.encode(), hashlib.sha256)[:TICKET_BYTES]
+
+
+def key_of(secret: bytes, ticket: bytes) -> bytes:
+    """The key that proves possession of `ticket`."""
+    return hmac.digest(secret, b"ticket" + ticket, hashlib.sha256)
+
+
+def proof(key: bytes, who: bytes, first: bytes, second: bytes) -> bytes:
+    return hmac.digest(key, who + first + second, hashlib.sha256)
+
+
+def is_proof(given: bytes, expected: bytes) -> bool:
+    return hmac.compare_digest(given, expected)
+
+
+def encode_header(header: Header) -> bytes:
+    slot = NO_SLOT if header.slot is None else header.slot
+    return _HEADER.pack(header.number, header.tag, header.pages, header.runs, slot)
+
+
+def decode_header(data: bytes) -> Header:
+    """Raises BadFrame for counts that no write can have; the pool's bounds are checked by whoever knows the pool."""
+    number, tag, pages, runs, slot = _HEADER.unpack(data)
+    if pages > MAX_PAGES or runs > pages or (pages > 0) != (runs > 0):
+        raise BadFrame(f"a write of {pages} pages in {runs} runs cannot be")
+    if slot != NO_SLOT and slot >= MAX_SLOTS:
+        raise BadFrame(f"{slot} is no metadata slot")
+    return Header(number, tag, pages, runs, None if slot == NO_SLOT else slot)
+
+
+def encode_words(words: tuple[int, ...]) -> bytes:
+    return _WORDS.pack(*words)
+
+
+def decode_words(data: bytes) -> tuple[int, ...]:
+    return _WORDS.unpack(data)
+
+
+def encode_reply(number: int, verdict: Verdict, reason: str) -> bytes:
+    said = reason.encode()[:MAX_REASON_BYTES]
+    return _REPLY.pack(number, verdict, len(said)) + said
+
+
+def decode_reply(data: bytes) -> tuple[int, Verdict, int]:
+    """Number, verdict and how many bytes of reason follow. Raises BadFrame for an unknown verdict."""
+    number, verdict, n_bytes = _REPLY.unpack(data)
+    try:
+        return number, Verdict(verdict), n_bytes
+    except ValueError as error:
+        raise BadFrame(f"{verdict} is no verdict") from error
+
+
+def encode_descriptor(descriptor: TcpDescriptor) -> bytes:
+    return msgspec.msgpack.encode(descriptor)
+
+
+def decode_descriptor(data: bytes) -> TcpDescriptor:
+    """Raises HandshakeRefused for a descriptor that no receiver of ours makes."""
+    if len(data) > MAX_DESCRIPTOR_BYTES:
+        raise HandshakeRefused(f"a descriptor of {len(data)} bytes is too long")
+    try:
+        described = msgspec.msgpack.decode(data, type=TcpDescriptor)
+    except msgspec.MsgspecError as error:
+        raise HandshakeRefused(f"the peer's pool descriptor is malformed: {error}") from error
+    if not 1 <= described.pages <= MAX_PAGES or not 0 <= described.slots <= MAX_SLOTS:
+        raise HandshakeRefused(f"the peer claims {described.pages} pages and {described.slots} slots")
+    if not 0 < described.port < 65536 or not 0 < len(described.host) <= 255:
+        raise HandshakeRefused(f"the peer's data address {described.host!r}:{described.port} cannot be")
+    if len(described.ticket) != TICKET_BYTES or len(described.key) != PROOF_BYTES:
+        raise HandshakeRefused("the peer's ticket has the wrong length")
+    return described

@@ -1,0 +1,298 @@
+"""The decode worker: reserves pages, publishes them, commits what is proved to be there, and generates."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from quiesce.errors import OutOfPages, RequestRejected, invariant
+from quiesce.ids import Attempt, RequestId
+from quiesce.kv.allocator import Allocation, PageState
+from quiesce.kv.prefix_cache import Reader
+from quiesce.kv.runs import pack_runs
+from quiesce.protocol import receiver
+from quiesce.protocol.dispatch import Accepted, Load, Peers, RoomView, WorkerFrame
+from quiesce.protocol.messages import Envelope, Failure, Fault, Lease
+from quiesce.protocol.receiver import ReceiverState
+from quiesce.protocol.receiver_io import Abandon, Attach, Finished, ReceiverEffect, ReceiverInput, Reserve
+from quiesce.telemetry.logs import ids
+from quiesce.transport.contract import Receiver
+from quiesce.worker.driver import Driver
+from quiesce.worker.generating import GeneratingWorker
+from quiesce.worker.greeting import transport_facts
+from quiesce.worker.handoff import Handoff
+from quiesce.worker.headroom import growth_pages
+from quiesce.worker.prefill_streams import PrefillStreams
+from quiesce.worker.priority_queue import PriorityQueue
+from quiesce.worker.process import Parts
+from quiesce.worker.receiver_executor import ReceiverExecutor
+from quiesce.worker.request import Request
+from quiesce.worker.seats import Seats
+from quiesce.worker.sequence import Generation, Sequence
+
+log = logging.getLogger(__name__)
+
+PAIR_LOST = Failure("pair_unavailable", "The prefill worker of this request was lost.", Fault.PREFILL, 503)
+
+ROWS_PER_RUNNING = 2
+"""Hand-offs that may be under way beside a full batch, so that a sequence that ends is followed at once."""
+
+
+class Waiting:
+    """A request that the door let in and that waits for pages or a seat."""
+
+    def __init__(self, request: Request, generation: Generation) -> None:
+        self.request = request
+        self.generation = generation
+
+
+class DecodeWorker(GeneratingWorker):
+    """Owns one receiver machine, the shared pool, the batch and the streams to prefill workers."""
+
+    def __init__(self, parts: Parts, transport: Receiver) -> None:
+        super().__init__(parts)
+        self.handoffs: dict[Attempt, Handoff] = {}
+        self._transport = transport
+        self._waiting: PriorityQueue[RequestId, Waiting] = PriorityQueue()
+        self._attempts: dict[RequestId, Attempt] = {}
+        self._reserving: Handoff | None = None
+        self._seats = Seats(parts.pool.slots)
+        vocab_size = parts.engine.config.vocab_size
+        self._executor = ReceiverExecutor(
+            self, self.settings, parts.pool, parts.allocator, self._seats, transport, self.telemetry, vocab_size
+        )
+        self._driver: Driver[ReceiverState, ReceiverInput, ReceiverEffect] = Driver(
+            receiver.start(parts.incarnation, unsafe_release_on_timeout=self.settings.unsafe_release_on_timeout),
+            receiver.step,
+            self._executor.carry_out,
+            self.trace.record,
+        )
+        self.streams = PrefillStreams(parts, transport, self)
+
+    # ------------------------------------------------------------ the door
+
+    def admit(self, request: Request) -> None:
+        generation = self.admitted(request)
+        if not self.streams.grants_of(request.submit.prefill):
+            raise RequestRejected(
+                f"Prefill worker {request.submit.prefill!r} is not connected.", code="pair_unavailable", status=503
+            )
+        if len(self._waiting) >= self.settings.max_queue:
+            raise RequestRejected("Too many requests wait at decode.", code="queue_full", status=429)
+        self._waiting.put(request.id, Waiting(request, generation), request.submit.priority)
+        self.tell(request.id, Accepted(request.id))
+        self._reserve_waiting()
+
+    def abandon(self, request: RequestId, failure: Failure) -> None:
+        if self._waiting.remove(request) or self.batch.end(request):
+            self.tell_failed(request, failure)
+        elif request in self._attempts:
+            self.feed(Abandon(self._attempts[request], failure))
+        self._reserve_waiting()
+
+    def holds(self, request: RequestId) -> bool:
+        return request in self._attempts or request in self.batch
+
+    # ------------------------------------------------------------ reservations
+
+    def _reserve_waiting(self) -> None:
+        """Reserve for waiting requests, in their order, while pages and seats last; nobody passes the first."""
+        while self._waiting and self._may_reserve():
+            waiting = self._waiting.first
+            if not self.streams.grants_of(waiting.request.submit.prefill):
+                self._waiting.pop_first()
+                self.tell_failed(waiting.request.id, PAIR_LOST)
+                continue
+            if not self.has_room_for(waiting.request.prompt_tokens):
+                self._waiting.pop_first()
+                self.tell_failed(waiting.request.id, self.no_room())
+                continue
+            try:
+                reader, allocation = self._allocate(waiting.request, waiting.generation)
+            except OutOfPages:
+                return
+            self._waiting.pop_first()
+            self._reserve(waiting, reader, allocation)
+
+    def _may_reserve(self) -> bool:
+        """Hand-offs under way and running sequences share a bounded number of rows; held attempts take none."""
+        rows = len(self._attempts) + self.batch.running
+        most_rows = ROWS_PER_RUNNING * self.settings.max_running_requests
+        return self._seats.free > 0 and rows < most_rows and not self.batch.retracted
+
+    def _allocate(self, request: Request, generation: Generation) -> tuple[Reader, Allocation]:
+        """Share what is cached of the prompt; pages for the rest, but none that were promised to others."""
+        reader = self.read_prefix(request)
+        n_pages = self.parts.pool.layout.pages_for(request.prompt_tokens) - len(reader.pages)
+        try:
+            if not self.may_take(n_pages, request, generation):
+                raise OutOfPages(f"{n_pages} pages are wanted")
+            return reader, self.parts.allocator.allocate(n_pages, request.id, PageState.RESERVED)
+        except OutOfPages:
+            reader.leave()
+            raise
+
+    def has_others(self) -> bool:
+        return super().has_others() or bool(self._attempts)
+
+    def promised_pages(self) -> int:
+        """A hand-off under way will run, and grow from its lease on."""
+        page_size, most = self.settings.page_size, self.settings.headroom_tokens
+        under_way = [self.handoffs[attempt] for attempt in self._attempts.values()]
+        prompts = ((h.request.prompt_tokens, min(h.generation.max_tokens - 1, most)) for h in under_way)
+        growth = sum(growth_pages(tokens, -(-tokens // page_size), steps, page_size) for tokens, steps in prompts)
+        return super().promised_pages() + growth
+
+    def read_prefix(self, request: Request) -> Reader:
+        """No write can reach shared pages, by proof; their tags are compared all the same before anybody new reads."""
+        reader = super().read_prefix(request)
+        tags = self.parts.allocator.tag_of(reader.pages)
+        if not (self.parts.pool.tags[reader.pages] == tags[:, None]).all():
+            self.telemetry.inc("quiesce_tag_mismatches", where="share")
+            log.error("cached pages lost their tags: they are quarantined", extra=ids(pages=len(reader.pages)))
+            reader.condemn_for_ever()
+            reader.leave()
+        return reader
+
+    def _reserve(self, waiting: Waiting, reader: Reader, allocation: Allocation) -> None:
+        request = waiting.request
+        self.count_prefix(reader)
+        self._reserving = Handoff(request, waiting.generation, allocation, self._seats.take(), reader)
+        self._transport.arm(allocation.tag, allocation.pages, self._reserving.seat)
+        lease = Lease(allocation.tag, len(allocation.pages), pack_runs(allocation.pages), self._reserving.seat)
+        grants = self.streams.grants_of(request.submit.prefill)
+        held_tokens = self._reserving.held_pages * self.settings.page_size
+        whole = request.prompt_tokens
+        self.feed(Reserve(request.id, request.room, request.digest, (lease,), grants, whole, held_tokens))
+
+    def minted(self, attempt: Attempt, request: RequestId) -> None:
+        invariant(self._reserving is not None, "minted_follows_reserve", str(attempt))
+        if self._reserving is not None:
+            self.handoffs[attempt] = self._reserving
+        self._attempts[request] = attempt
+        self._reserving = None
+
+    # ------------------------------------------------------------ the machine
+
+    def feed(self, event: ReceiverInput) -> None:
+        self.advance(self._driver.feed, event)
+
+    def send(self, envelope: Envelope) -> None:
+        self.streams.send(envelope)
+
+    def handoff_failed(self, handoff: Handoff, failure: Failure) -> None:
+        self._attempts.pop(handoff.request.id, None)
+        handoff.reader.leave()  # what was shared was published to nobody
+        self.telemetry.spans.record(handoff.request.id, "hand-off", handoff.started_s, code=failure.code)
+        self.tell_failed(handoff.request.id, failure)
+
+    def cache(self, handoff: Handoff) -> None:
+        handoff.cache(self.parts.prefixes)
+
+    def attach(self, committed: Attach) -> None:
+        """The hand-off is committed: its pages, and those it shares, are the sequence's context from now on."""
+        handoff = self.handoffs[committed.attempt]
+        self._attempts.pop(handoff.request.id, None)
+        self.telemetry.spans.record(handoff.request.id, "hand-off", handoff.started_s, attempt=committed.attempt)
+        self.parts.allocator.mark(handoff.own_pages, PageState.USED)
+        wanted = handoff.request.sampling.logprobs is not None
+        told = committed.first_logprobs if wanted else None
+        self.begin(handoff.request, self._sequence_of(handoff, committed), committed.first_token, told)
+
+    def _sequence_of(self, handoff: Handoff, committed: Attach) -> Sequence:
+        request = handoff.request
+        sequence = Sequence(request.id, handoff.generation, request.prompt_tokens)
+        sequence.own(handoff.reader.pages, self.parts.allocator.tag_of(handoff.reader.pages))
+        sequence.own(handoff.own_pages, handoff.allocation.tag)
+        sequence.reader, sequence.attempt = handoff.reader, committed.attempt
+        sequence.borrowed_pages = len(sequence.pages)
+        sequence.cached_tokens = min(committed.cached_tokens, request.prompt_tokens)
+        return sequence
+
+    def pool_changed(self) -> None:
+        """Pages came back, or went into quarantine: who waits for pages looks again."""
+        asyncio.get_running_loop().call_soon(self._use_freed_pages)
+
+    def _use_freed_pages(self) -> None:
+        self._reserve_waiting()
+        self.batch.wake()
+        self.announce()
+
+    # ------------------------------------------------------------ what the batch says
+
+    def lease_unused(self, sequence: Sequence) -> None:
+        if sequence.attempt is not None:
+            handoff = self.handoffs[sequence.attempt]
+            handoff.tainted |= sequence.tainted
+            tokens = sequence.generated
+            self.telemetry.spans.record(sequence.request, "decode", handoff.committed_s, tokens=tokens)
+            self.feed(Finished(sequence.attempt))
+
+    def stepped(self) -> None:
+        self._reserve_waiting()
+        self.announce()
+
+    # ------------------------------------------------------------ views
+
+    def greeting(self) -> list[WorkerFrame]:
+        return [self.welcome(), Peers(self.streams.up()), self.load()]
+
+    def peers_changed(self) -> None:
+        self.links.broadcast(Peers(self.streams.up()))
+
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        return (*super().facts(), *transport_facts(self.settings, self._transport.capabilities))
+
+    def load(self) -> Load:
+        free_tokens = self.parts.allocator.available_pages * self.settings.page_size
+        waiting = len(self._waiting) + len(self._attempts)
+        reason = self.unready_reason()
+        queued = len(self._waiting)
+        return Load(self.batch.running, waiting, free_tokens, ready=not reason, reason=reason, queued=queued)
+
+    def metrics(self) -> str:
+        self.telemetry.set("quiesce_waiting_handoffs", len(self._attempts))
+        held = [handoff for handoff in self.handoffs.values() if handoff.held_s is not None]
+        self.telemetry.inc("quiesce_held_page_seconds", sum(handoff.charge() for handoff in held))
+        self.telemetry.set("quiesce_oldest_hold_seconds", max((h.held_s or 0.0 for h in held), default=0.0))
+        return super().metrics()
+
+    def rooms(self) -> tuple[RoomView, ...]:
+        now_s = time.monotonic()
+        return tuple(
+            RoomView(
+                handoff.request.id,
+                attempt,
+                handoff.state,
+                len(handoff.allocation.pages),
+                now_s - handoff.started_s,
+                tuple(str(peer) for peer in handoff.awaiting),
+            )
+            for attempt, handoff in self.handoffs.items()
+        )
+
+    def is_quiet(self) -> bool:
+        held = any(handoff.state != "quarantined" for handoff in self.handoffs.values())
+        return not (held or self._waiting or self.batch.running)
+
+    # ------------------------------------------------------------ life
+
+    async def run(self) -> None:
+        """Generate until cancelled."""
+        self.streams.start()
+        try:
+            while True:
+                if not await self.batch.step():
+                    await self.batch.idle()
+        finally:
+            await self.streams.close()
+            self._executor.close()
+
+    def close(self) -> None:
+        self.links.close()
+        self._transport.close()
+
+    def join(self) -> None:
+        """End the engine thread."""
+        self.parts.join()

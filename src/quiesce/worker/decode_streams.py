@@ -1,0 +1,143 @@
+"""Prefill's side of the control streams: decode workers dial in, say HELLO and pass their memory."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from typing import Protocol
+
+from quiesce.control.credentials import peer_credentials
+from quiesce.control.handshake import Opened, accept, refuse
+from quiesce.control.stream import FrameStream
+from quiesce.errors import BadFrame, HandshakeRefused, PeerUnusable
+from quiesce.ids import Peer
+from quiesce.protocol import wire
+from quiesce.protocol.hello import Hello
+from quiesce.protocol.messages import Envelope
+from quiesce.protocol.sender_io import DecodeLost, DecodeReplaced, Heard, SenderInput
+from quiesce.telemetry.logs import ids
+from quiesce.transport.contract import Sender, Target
+from quiesce.worker.greeting import hello_of
+from quiesce.worker.process import Parts
+
+log = logging.getLogger(__name__)
+
+IMPOSTOR = "this incarnation belongs to another process"
+
+
+class StreamHost(Protocol):
+    def feed(self, event: SenderInput) -> None: ...
+    def has_outstanding(self, decode: Peer) -> bool: ...
+
+
+class DecodeStreams:
+    """One stream and one opened target per decode life."""
+
+    def __init__(self, parts: Parts, transport: Sender, host: StreamHost) -> None:
+        self._parts = parts
+        self._transport = transport
+        self._host = host
+        self._streams: dict[Peer, FrameStream[Envelope]] = {}
+        self._targets: dict[Peer, Target] = {}
+        self._pidfds: dict[Peer, int] = {}
+        self._pids: dict[Peer, int] = {}
+
+    def target_of(self, decode: Peer) -> Target | None:
+        """The memory of a decode life, if its control stream is up."""
+        return self._targets.get(decode) if decode in self._streams else None
+
+    def send(self, envelope: Envelope) -> None:
+        """Send to a decode life; without a stream the message is dropped and sent again by the machine's clock."""
+        stream = self._streams.get(envelope.to)
+        if stream is None or stream.closed:
+            return
+        try:
+            stream.send(envelope)
+        except PeerUnusable as error:
+            log.warning("a decode worker does not read", extra=ids(peer=envelope.to, reason=error))
+
+    async def serve(self, sock: socket.socket, first: Hello) -> None:
+        """Shake hands with a decode worker that dialled in and hear it until its stream ends."""
+        decode, pid = Peer(0, first.incarnation), peer_credentials(sock).pid
+        if self._is_impostor(decode, pid):
+            log.warning("a second process claims a decode life", extra=ids(peer=decode))
+            refuse(sock, IMPOSTOR)
+            return
+        try:
+            opened = await accept(sock, first, hello_of(self._parts, self._transport.capabilities))
+            self._open(decode, opened, pid)
+            await self._close_older(decode)
+        except PeerUnusable as error:
+            log.warning("a decode worker was not joined", extra=ids(worker_name=first.worker, reason=error))
+            sock.close()
+            return
+        await self._hear(decode, FrameStream(sock, wire.decode, opened.hello.worker))
+
+    def _is_impostor(self, decode: Peer, pid: int) -> bool:
+        """A life is one process's: whoever else names it would speak, and be written to, in its place."""
+        return self._pids.get(decode, pid) != pid
+
+    async def _close_older(self, decode: Peer) -> None:
+        """A new stream of the same life: what lies unread in the older one is dropped first (rule 9)."""
+        older = self._streams.pop(decode, None)
+        if older is not None:
+            older.close()
+            await older.wait_closed()
+
+    def _open(self, decode: Peer, opened: Opened, pid: int) -> None:
+        """Map the memory of a decode life that is new, and watch it: only the kernel says when it is over (rule 9)."""
+        try:
+            if self._is_impostor(decode, pid):  # the life's own process said HELLO while this one did
+                raise HandshakeRefused(IMPOSTOR)
+            if decode not in self._targets:
+                self._targets[decode] = self._transport.open_target(opened.descriptor, opened.fds)
+                self._pidfds[decode], opened.pidfd = opened.pidfd, -1
+                self._pids[decode] = pid
+                asyncio.get_running_loop().add_reader(self._pidfds[decode], self._decode_died, decode)
+        finally:
+            opened.close()
+
+    def _decode_died(self, decode: Peer) -> None:
+        self._forget_pidfd(decode)
+        log.info("a decode worker is gone", extra=ids(peer=decode))
+        self._host.feed(DecodeReplaced(decode))
+        self.close_idle_targets()
+
+    def close_idle_targets(self) -> None:
+        """Unmap the memory of dead decode lives once no write of ours can still be at it."""
+        for decode in [d for d in self._targets if d not in self._pidfds]:
+            if not self._host.has_outstanding(decode):
+                self._transport.close_target(self._targets.pop(decode))
+
+    def _forget_pidfd(self, decode: Peer) -> None:
+        pidfd = self._pidfds.pop(decode)
+        del self._pids[decode]
+        asyncio.get_running_loop().remove_reader(pidfd)
+        os.close(pidfd)
+
+    async def _hear(self, decode: Peer, stream: FrameStream[Envelope]) -> None:
+        self._streams[decode] = stream
+        log.info("a decode worker joined", extra=ids(peer=decode, worker_name=stream.name))
+        try:
+            while (envelope := await stream.receive()) is not None:
+                self._check_sender(envelope, decode)
+                self._host.feed(Heard(envelope))
+        except BadFrame as error:
+            log.warning("a decode worker sent a bad frame and is disconnected", extra=ids(peer=decode, reason=error))
+        finally:
+            stream.close()
+            if self._streams.get(decode) is stream:
+                del self._streams[decode]
+                self._host.feed(DecodeLost(decode))
+
+    def _check_sender(self, envelope: Envelope, decode: Peer) -> None:
+        if envelope.sender.incarnation != decode.incarnation:
+            raise BadFrame(f"it speaks for {envelope.sender}, but said HELLO as {decode}")
+
+    def close(self) -> None:
+        for stream in list(self._streams.values()):
+            stream.close()
+        for decode in list(self._pidfds):
+            self._forget_pidfd(decode)

@@ -1,0 +1,68 @@
+"""One hand-off at decode: what the machine's attempt number stands for here."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from quiesce.ids import PageTag, Peer
+from quiesce.kv.allocator import Allocation
+from quiesce.kv.prefix_cache import PrefixCache, Reader
+from quiesce.kv.runs import Pages
+from quiesce.worker.request import Request
+from quiesce.worker.sequence import Generation
+
+
+class Handoff:
+    """The lease (pages and seat) of one attempt, until its release. `tainted`: the pages must not circulate again.
+
+    `reader` shares the prefix that decode has already, `held_pages`; at commit it may take over lease pages, too.
+    """
+
+    def __init__(
+        self, request: Request, generation: Generation, allocation: Allocation, seat: int, reader: Reader
+    ) -> None:
+        self.request = request
+        self.generation = generation
+        self.allocation = allocation
+        self.seat = seat
+        self.reader = reader
+        self.held_pages = len(reader.pages)
+        self.own_pages: Pages = allocation.pages
+        self.state = "reserved"
+        self.awaiting: tuple[Peer, ...] = ()
+        self.started_s = time.monotonic()
+        self.committed_s = self.started_s
+        self.held_since_s: float | None = None
+        self._charged_s = 0.0
+        self.tainted = False
+        self.told: set[Peer] = set()
+
+    def cache(self, prefixes: PrefixCache) -> None:
+        """Verified and committed: full pages may be shared. Those that are will not be released with the lease."""
+        submit = self.request.submit
+        pages = np.concatenate([self.reader.pages, self.allocation.pages])
+        prefixes.insert(self.reader, submit.salt, submit.token_ids, pages)
+        self.own_pages = pages[len(self.reader.pages) :]
+
+    def commit(self) -> PageTag:
+        """Nothing may be written any more: the tag whose permission ends."""
+        self.state, self.committed_s = "committed", time.monotonic()
+        return self.allocation.tag
+
+    def hold(self, awaiting: tuple[Peer, ...]) -> None:
+        self.state, self.awaiting = "holding", awaiting
+        self.held_since_s = self._charged_s = time.monotonic()
+
+    @property
+    def held_s(self) -> float | None:
+        return None if self.held_since_s is None else time.monotonic() - self.held_since_s
+
+    def charge(self) -> float:
+        """Pages times seconds of the hold since it was charged last."""
+        if self.held_since_s is None:
+            return 0.0
+        now_s = time.monotonic()
+        passed_s, self._charged_s = now_s - self._charged_s, now_s
+        return passed_s * len(self.own_pages)

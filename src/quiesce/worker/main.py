@@ -1,0 +1,243 @@
+"""Start one worker process, serve until told to stop, settle what is held, leave."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import threading
+from typing import Any, NoReturn
+
+from quiesce.control.address import parse_address
+from quiesce.control.handshake import refuse
+from quiesce.control.hello_codec import decode_first
+from quiesce.control.stream import first_frame, listen
+from quiesce.errors import ConfigurationError, PeerUnusable
+from quiesce.ids import mint_first_tag, mint_incarnation
+from quiesce.kv.allocator import PageAllocator
+from quiesce.kv.storage import Pool
+from quiesce.protocol.dispatch import Attach
+from quiesce.protocol.hello import Hello
+from quiesce.telemetry.logs import configure, ids
+from quiesce.telemetry.metrics import Telemetry
+from quiesce.telemetry.spans import open_spans
+from quiesce.transport.registry import backend, require_trusted
+from quiesce.worker.aggregated import AggregatedWorker
+from quiesce.worker.compose import PRODUCT, Compose
+from quiesce.worker.decode import DecodeWorker
+from quiesce.worker.loading import Loaded, load
+from quiesce.worker.prefill import PrefillWorker
+from quiesce.worker.prefill_streams import parse_peers
+from quiesce.worker.process import Parts
+from quiesce.worker.settings import WorkerSettings
+from quiesce.worker.sizes import decide_limits
+
+log = logging.getLogger(__name__)
+
+Worker = PrefillWorker | DecodeWorker | AggregatedWorker
+
+MOST_SEATS = 65_536
+"""Seats of a decode worker: as many as pages, so that held and quarantined attempts, which keep both, run out of pages
+(which are counted and budgeted) before they run out of seats."""
+
+WORN_OUT = 1
+"""Exit code of a worker that ends by itself, for its supervisor to start it again."""
+
+BROKEN = 70
+"""Exit code after a bug of ours (the table in `quiesce.errors`)."""
+
+FLUSH_S = 1.0
+"""How long the last words to a slow router may take at the end of a drain."""
+
+JOIN_S = 5.0
+
+
+def run(settings: WorkerSettings, compose: Compose = PRODUCT, loaded: Loaded | None = None) -> int:
+    """Serve until SIGTERM; the exit code. Raises ConfigurationError, MachineLacksError before anything is served."""
+    configure(settings.log_level, settings.role, settings.name, settings.log_format)
+    check_addresses(settings)
+    parts = assemble(settings, compose, loaded)
+    return asyncio.run(_serve(parts, compose))
+
+
+def assemble(settings: WorkerSettings, compose: Compose = PRODUCT, loaded: Loaded | None = None) -> Parts:
+    """Load the model and make the pool: everything that a worker starts from.
+
+    Who it is, its memory and its tags are new, also where a spare has `loaded` the model.
+    """
+    engine = loaded.take(settings) if loaded else load(settings)
+    layout = engine.layout(settings.page_size)
+    limits = decide_limits(settings, engine.config.context_length, layout)
+    pages = layout.pages_for(limits.pool_tokens)
+    if settings.role == "decode" and backend(settings.transport).shared_pool:
+        pool = Pool.shared(layout, pages, min(pages, MOST_SEATS))
+    else:
+        pool = Pool.private(layout, pages, min(pages, MOST_SEATS) if settings.role == "decode" else 0)
+    engine.bind(pool)
+    if settings.unsafe_release_on_timeout:
+        log.warning("UNSAFE: --unsafe-release-on-timeout frees pages that a late write may still reach")
+    telemetry = Telemetry(settings.role, settings.name)
+    telemetry.spans = open_spans(settings.role, settings.name, settings.otlp_endpoint)
+    return Parts(
+        settings,
+        mint_incarnation(),
+        engine,
+        pool,
+        PageAllocator(pages, mint_first_tag()),
+        compose.door_limits(limits),
+        telemetry,
+    )
+
+
+def check_addresses(settings: WorkerSettings) -> None:
+    """Raises ConfigurationError with every problem, before anything that takes time."""
+    problems: list[str] = []
+    for check in (
+        lambda: parse_address(settings.listen),
+        lambda: parse_peers(settings.peer),
+        lambda: check_transport(settings),
+    ):
+        try:
+            check()
+        except ConfigurationError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigurationError(problems)
+
+
+def check_transport(settings: WorkerSettings) -> None:
+    """Raises ConfigurationError for a transport that is not there, or that has to be trusted explicitly."""
+    chosen = backend(settings.transport)
+    if settings.role != "aggregated":
+        require_trusted(chosen, network=settings.trust_network, library=settings.trust_transport)
+
+
+async def _serve(parts: Parts, compose: Compose) -> int:
+    worker = make_worker(parts, compose)
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: _callback_failed(worker, loop, context))
+    stopping = _stop_on_signals()
+    listener = await listen(parse_address(parts.settings.listen), lambda sock: serve_connection(worker, sock))
+    log.info("serving on %s", parts.settings.listen, extra=ids(incarnation=parts.incarnation))
+    running = asyncio.create_task(worker.run(), name="worker")
+    try:
+        code = await _live(worker, running, stopping)
+    except Exception:
+        log.exception("this life ends by an error")
+        code = BROKEN
+    await listener.stop()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    worker.close()
+    if not await _joined(worker):
+        log.warning("a thread is still at work and ends with this process")
+        _exit_now(code)
+    return code
+
+
+async def _live(worker: Worker, running: asyncio.Task[None], stopping: asyncio.Future[None]) -> int:
+    """Serve, then drain; the exit code. Raises what broke the worker."""
+    worn_out = asyncio.create_task(_until(worker.worn_out), name="worn out")
+    await _first(worker, running, stopping, worn_out)
+    if worn_out.done() and not stopping.done():
+        log.error("over --quarantine-budget: draining, to begin a new life with fresh memory")
+    worn_out.cancel()
+    draining = asyncio.create_task(_drain(worker, worker.settings.grace_s), name="drain")
+    try:
+        await _first(worker, running, draining)
+    finally:
+        draining.cancel()
+    return 0 if stopping.done() else WORN_OUT
+
+
+async def _first(worker: Worker, running: asyncio.Task[None], *others: asyncio.Future[None]) -> None:
+    """Wait for the first of `others`. Raises at once when the worker breaks."""
+    waited: set[asyncio.Future[Any]] = {worker.broken, running, *others}
+    await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+    if worker.broken.done():
+        worker.broken.result()
+    if running.done():
+        running.result()
+
+
+def _callback_failed(worker: Worker, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """A clock or a reader raised: nobody else would notice that its effects are carried out in part."""
+    error = context.get("exception")
+    if "handle" in context and isinstance(error, Exception):
+        worker.give_up(error)
+    else:
+        loop.default_exception_handler(context)
+
+
+async def _joined(worker: Worker) -> bool:
+    """Wait for the threads of engine and transport, but not for ever: what they touch ends with the process."""
+    loop, joined = asyncio.get_running_loop(), asyncio.Event()
+
+    def join() -> None:
+        worker.join()
+        loop.call_soon_threadsafe(joined.set)
+
+    threading.Thread(target=join, name="join", daemon=True).start()
+    try:
+        await asyncio.wait_for(joined.wait(), JOIN_S)
+    except TimeoutError:
+        return False
+    return True
+
+
+def _exit_now(code: int) -> NoReturn:
+    logging.shutdown()
+    os._exit(code)
+
+
+async def _until(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+def make_worker(parts: Parts, compose: Compose = PRODUCT) -> Worker:
+    """The worker of the role that the settings name. Call it on a running loop."""
+    match parts.settings.role:
+        case "prefill":
+            return compose.prefill(parts, compose.sender(parts.pool, parts.settings))
+        case "decode":
+            return compose.decode(parts, compose.receiver(parts.pool, parts.settings))
+        case "aggregated":
+            return AggregatedWorker(parts)
+
+
+async def serve_connection(worker: Worker, sock: socket.socket) -> None:
+    """The first frame says who dials: a router (or inspect), or a decode worker that wants to pair."""
+    try:
+        first = await first_frame(sock, decode_first)
+        match first:
+            case Attach():
+                await worker.links.serve(sock, first)
+            case Hello() if isinstance(worker, PrefillWorker):
+                await worker.streams.serve(sock, first)
+            case _:
+                refuse(sock, f"{worker.settings.name} is {worker.settings.role}: nobody pairs with it by HELLO")
+    except PeerUnusable as error:
+        log.warning("a connection was refused", extra=ids(reason=error))
+
+
+def _stop_on_signals() -> asyncio.Future[None]:
+    """Done at the first SIGTERM or SIGINT; a second one ends the process at once."""
+    loop = asyncio.get_running_loop()
+    stopping: asyncio.Future[None] = loop.create_future()
+
+    def stop() -> None:
+        if stopping.done():
+            _exit_now(1)
+        stopping.set_result(None)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    return stopping
+
+
+async def _drain(worker: Worker, grace_s: float) -> None:
+    log.info("draining for at most %.0f s", grace_s)
+    quiet = await worker.drain(grace_s)
+    await worker.links.flush(FLUSH_S)
+    log.log(logging.INFO if quiet else logging.WARNING, "drained" if quiet else "left with unsettled requests")

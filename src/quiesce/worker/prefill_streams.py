@@ -1,0 +1,152 @@
+"""Decode's side of the control streams: it dials each prefill worker, passes its memory, and dials again when lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+from typing import Protocol
+
+from quiesce.control.address import parse_address
+from quiesce.control.handshake import Opened, offer
+from quiesce.control.stream import FrameStream, dial
+from quiesce.errors import BadFrame, ConfigurationError, HandshakeRefused, PeerUnusable
+from quiesce.ids import Peer
+from quiesce.protocol import wire
+from quiesce.protocol.messages import Envelope
+from quiesce.protocol.receiver_io import FenceProved, PeerReplaced, Received, ReceiverInput, StreamLost
+from quiesce.telemetry.logs import ids
+from quiesce.transport.contract import Receiver
+from quiesce.worker.greeting import hello_of
+from quiesce.worker.process import Parts
+from quiesce.worker.timers import backoff_s
+
+log = logging.getLogger(__name__)
+
+
+class StreamHost(Protocol):
+    def feed(self, event: ReceiverInput) -> None: ...
+    def peers_changed(self) -> None: ...
+    def give_up(self, error: BaseException) -> None: ...
+
+
+def parse_peers(peers: tuple[str, ...]) -> dict[str, Path]:
+    """`("prefill-0=unix:/run/p.sock", ...)` to paths by name. Raises ConfigurationError."""
+    named: dict[str, Path] = {}
+    for peer in peers:
+        name, equals, address = peer.partition("=")
+        if not equals or name in named:
+            raise ConfigurationError([f"--peer {peer!r} must be NAME=unix:/path, each name once"])
+        path = parse_address(address)
+        if path in named.values():
+            raise ConfigurationError([f"--peer {peer!r} names a socket that another --peer names already"])
+        named[name] = path
+    return named
+
+
+class PrefillStreams:
+    """One stream per configured prefill worker; each is dialled for ever."""
+
+    def __init__(self, parts: Parts, transport: Receiver, host: StreamHost) -> None:
+        self._parts = parts
+        self._transport = transport
+        self._host = host
+        self._paths = parse_peers(parts.settings.peer)
+        self._streams: dict[Peer, FrameStream[Envelope]] = {}
+        self._lives: dict[str, Peer] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        for name, path in self._paths.items():
+            self._tasks.append(asyncio.create_task(self._keep(name, path), name=f"peer {name}"))
+
+    def grants_of(self, name: str) -> tuple[Peer, ...]:
+        """The ranks of a prefill worker whose stream is up; () when it cannot be paired with now."""
+        life = self._lives.get(name)
+        return (life,) if life is not None and life in self._streams else ()
+
+    def up(self) -> tuple[str, ...]:
+        return tuple(sorted(name for name in self._paths if self.grants_of(name)))
+
+    def send(self, envelope: Envelope) -> None:
+        """Send to a prefill life; without a stream the message is dropped and sent again by the machine's clock."""
+        stream = self._streams.get(envelope.to)
+        if stream is None or stream.closed:
+            return
+        try:
+            stream.send(envelope)
+        except PeerUnusable as error:
+            log.warning("a prefill worker does not read", extra=ids(peer=envelope.to, reason=error))
+
+    async def _keep(self, name: str, path: Path) -> None:
+        """Dial one prefill worker for ever. An error that nobody foresaw ends this worker, not just the dialling."""
+        try:
+            round_, said = 0, ""
+            while True:
+                joined, trouble = await self._try(name, path)
+                if trouble != said or joined:
+                    log.info("a prefill worker cannot be used", extra=ids(worker_name=name, reason=trouble))
+                round_, said = (0 if joined else round_ + 1), trouble
+                await asyncio.sleep(backoff_s(0.05, round_, most_s=1.0))
+        except Exception as error:
+            self._host.give_up(error)
+
+    async def _try(self, name: str, path: Path) -> tuple[bool, str]:
+        """Connect and hear a prefill worker until its stream ends; whether it was joined, and what ended it."""
+        joined = False
+        try:
+            opened, stream = await self._connect(name, path)
+            joined = True
+            await self._hear(name, opened, stream)
+        except PeerUnusable as error:
+            return joined, str(error)
+        return joined, "its stream ended"
+
+    async def _connect(self, name: str, path: Path) -> tuple[Opened, FrameStream[Envelope]]:
+        sock = await dial(path, timeout_s=5.0)
+        hello = hello_of(self._parts, self._transport.capabilities)
+        opened = await offer(sock, hello, lambda theirs: self._transport.describe(Peer(0, theirs.incarnation)))
+        if opened.hello.worker != name:
+            opened.close()
+            sock.close()
+            raise HandshakeRefused(f"at {path} is {opened.hello.worker!r}, which --peer calls {name!r}")
+        return opened, FrameStream(sock, wire.decode, name)
+
+    async def _hear(self, name: str, opened: Opened, stream: FrameStream[Envelope]) -> None:
+        prefill = Peer(0, opened.hello.incarnation)
+        self._join(name, prefill, opened.pidfd)
+        self._streams[prefill] = stream
+        log.info("a prefill worker joined", extra=ids(worker_name=name, peer=prefill))
+        self._host.peers_changed()
+        try:
+            while (envelope := await stream.receive()) is not None:
+                if envelope.sender != prefill:
+                    raise BadFrame(f"it speaks for {envelope.sender}, but said HELLO as {prefill}")
+                self._host.feed(Received(envelope))
+        finally:
+            stream.close()
+            del self._streams[prefill]
+            self._host.peers_changed()
+            self._host.feed(StreamLost(prefill))
+
+    def _join(self, name: str, prefill: Peer, pidfd: int) -> None:
+        """Note which life answers to the name now, and watch it: what follows from its death, the transport says."""
+        old = self._lives.get(name)
+        if old == prefill:
+            os.close(pidfd)
+            return
+        self._lives[name] = prefill
+        self._transport.watch(prefill, pidfd, self._prefill_died, asyncio.get_running_loop())
+        if old is not None:
+            self._host.feed(PeerReplaced(old))
+
+    def _prefill_died(self, prefill: Peer) -> None:
+        log.info("a prefill worker is gone: nothing of it can land any more", extra=ids(peer=prefill))
+        self._parts.telemetry.inc("quiesce_fences")
+        self._host.feed(FenceProved(prefill))
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

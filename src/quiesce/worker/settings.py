@@ -1,0 +1,121 @@
+"""What a worker can be told. Each field is a flag (`--page-size`), a QUIESCE_ variable and a TOML key."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+Role = Literal["prefill", "decode", "aggregated"]
+
+
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of one prefill, decode or aggregated worker process. Durations are seconds."""
+
+    role: Role
+    name: Annotated[str, Meta(description="Name of this worker, unique among its peers.")]
+    listen: Annotated[
+        str,
+        Meta(
+            pattern="^unix:/.*[^/]$",
+            description="Where to listen: unix:/path/to.sock, in a directory only you can use.",
+            extra={"shape": "unix:/absolute/path.sock"},
+        ),
+    ]
+    peer: Annotated[
+        tuple[str, ...], Meta(description="decode only: a prefill worker to pair with, NAME=unix:/path. Repeatable.")
+    ] = ()
+    model: Annotated[str, Meta(description="smollm2, tiny, a Hugging Face directory, a .gguf file, or a hub id.")] = (
+        "smollm2"
+    )
+    dtype: Annotated[Literal["float32"], Meta(description="Type of weights and KV cache.")] = "float32"
+    threads: Annotated[int, Meta(ge=1, le=1024, description="Compute threads of this worker.")] = 1
+    deterministic: Annotated[
+        bool, Meta(description="A row's bits never depend on what it is batched with. Slower.")
+    ] = False
+    context_length: Annotated[
+        int | None, Meta(ge=2, description="Longest prompt plus answer, in tokens. Default: the model's.")
+    ] = None
+    pool_tokens: Annotated[
+        int | None, Meta(ge=1, description="Size of the KV pool in tokens. Default: --memory-share of free memory.")
+    ] = None
+    memory_share: Annotated[
+        float, Meta(gt=0.0, le=0.9, description="Share of the free memory that the default pool may take.")
+    ] = 0.15
+    allow_small_pool: Annotated[
+        bool, Meta(description="Start although the context does not fit the pool; longer requests are refused.")
+    ] = False
+    page_size: Annotated[int, Meta(ge=1, le=1024, description="Tokens per KV page.")] = 16
+    prefix_cache: Annotated[
+        Literal["on", "off"], Meta(description="Keep the pages of finished prompts, for prompts that begin alike.")
+    ] = "on"
+    max_prefill_tokens: Annotated[int, Meta(ge=1, description="Tokens per prefill chunk.")] = 512
+    max_running_requests: Annotated[int, Meta(ge=1, le=4096, description="Requests decoded in one batch.")] = 32
+    headroom_tokens: Annotated[
+        int, Meta(ge=1, description="Tokens that each running request may still grow by before a new one gets pages.")
+    ] = 256
+    max_queue: Annotated[int, Meta(ge=0, description="Requests that may wait at this worker; more get 429.")] = 256
+    transport: Annotated[
+        str,
+        Meta(max_length=64, description="How pages travel: shm, tcp, or one that a package offers. auto takes shm."),
+    ] = "auto"
+    data_host: Annotated[
+        str, Meta(description="Address on which decode takes page data (--transport tcp); prefill connects to it.")
+    ] = "127.0.0.1"
+    data_port: Annotated[
+        int,
+        Meta(
+            ge=0, le=65535, description="First decode worker's port for page data (--transport tcp); 0 takes free ones."
+        ),
+    ] = 0
+    trust_network: Annotated[
+        bool,
+        Meta(description="Allow a transport that asks nobody who they are (mooncake)."),
+    ] = False
+    trust_transport: Annotated[
+        bool, Meta(description="Allow a transport's library in a version that was never verified.")
+    ] = False
+    transfer_batch_pages: Annotated[
+        int, Meta(ge=0, description="Most pages in one launched write; 0 sends a chunk in one.")
+    ] = 0
+    call_deadline_s: Annotated[
+        float, Meta(gt=0.0, description="A launched write that takes longer counts as failed in flight.")
+    ] = 30.0
+    hold_deadline_s: Annotated[
+        float, Meta(gt=0.0, description="How long a hold waits for proof before it is fenced or quarantined.")
+    ] = 30.0
+    resend_s: Annotated[float, Meta(gt=0.0, description="First wait before an unanswered message is sent again.")] = 0.5
+    fence_policy: Annotated[
+        Literal["quarantine", "fence"],
+        Meta(description="At the hold deadline: quarantine, or also kill the writer, which fails its other requests."),
+    ] = "quarantine"
+    quarantine_budget: Annotated[
+        float,
+        Meta(ge=0.0, le=1.0, description="Share of the pool in quarantine above which a worker begins a new life."),
+    ] = 0.25
+    unsafe_release_on_timeout: Annotated[
+        bool, Meta(description="UNSAFE: free held pages when the hold deadline passes, as other systems do.")
+    ] = False
+    handoff_timeout_s: Annotated[
+        float,
+        Meta(
+            gt=0.0, description="How long a hand-off may hear nothing of its other half; a prompt at work is heard of."
+        ),
+    ] = 300.0
+    grace_s: Annotated[float, Meta(ge=0.0, description="How long SIGTERM lets running requests finish.")] = 30.0
+    payload_digest: Annotated[
+        Literal["off", "blake2b"], Meta(description="Digest of the pages' bytes, compared at commit.")
+    ] = "off"
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="How much is logged.")] = "info"
+    log_format: Annotated[
+        Literal["text", "json"], Meta(description="Lines of key=value, or one JSON object a line.")
+    ] = "text"
+    otlp_endpoint: Annotated[
+        str | None,
+        Meta(
+            pattern=r"^https?://[^/?#\s@]+(/|$)",
+            description="Send traces there, OTLP over HTTP: http://127.0.0.1:4318/v1/traces. Needs quiesce[otel].",
+            extra={"shape": "an http:// or https:// URL"},
+        ),
+    ] = None

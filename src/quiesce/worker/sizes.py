@@ -1,0 +1,95 @@
+"""How long a context and how large a pool a worker has; said at start, refused when it cannot work."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from quiesce.errors import ConfigurationError
+from quiesce.kv.layout import Layout
+from quiesce.protocol.admission import Limits
+from quiesce.text import tiny
+from quiesce.units import show_bytes
+from quiesce.worker.settings import WorkerSettings
+
+ROUND_TOKENS = 1024
+_ROWS_OF_TINY = 4
+
+
+def available_memory_bytes() -> int:
+    """What the kernel says could be used without swapping; physical memory where it does not say."""
+    try:
+        with Path("/proc/meminfo").open(encoding="ascii") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+class PoolSize(msgspec.Struct, frozen=True):
+    """`tokens` in whole pages, and `why`, in words, it has that size. `asked` is what somebody said, if they did."""
+
+    tokens: int
+    why: str = ""
+    asked: int | None = None
+
+
+def asked_pool(tokens: int, page_size: int) -> PoolSize:
+    """As asked, in whole pages."""
+    whole = max(page_size, tokens // page_size * page_size)
+    return PoolSize(whole, "" if whole == tokens else f"{whole} in whole pages of {page_size}", tokens)
+
+
+def default_pool(model: str, context: int, batch: int, share: float, layout: Layout) -> PoolSize:
+    """A share of free memory, but no more than `batch` requests of full length could use.
+
+    `tiny` has a context of a million tokens, which nobody fills 32 times over.
+    """
+    n_bytes = int(available_memory_bytes() * share)
+    affordable = n_bytes // layout.token_bytes
+    affordable -= affordable % (ROUND_TOKENS if affordable >= ROUND_TOKENS else 1)
+    rows = min(batch, _ROWS_OF_TINY) if model == tiny.NAME else batch
+    useful = layout.pages_for(context) * layout.page_size * rows
+    tokens = max(1, min(affordable, useful) // layout.page_size) * layout.page_size
+    of_memory = f"{share * 100:.3g} % of free memory"
+    return PoolSize(tokens, of_memory if affordable < useful else f"{rows} x context, less than {of_memory}")
+
+
+def context_problem(asked: int | None, model_context: int) -> str:
+    """Why the model cannot have the context that was asked for, or ""."""
+    if asked is None or asked <= model_context:
+        return ""
+    return f"--context-length {asked} is more than the model's {model_context}"
+
+
+def pool_problem(asked: int | None, model_context: int, pool: PoolSize, layout: Layout, flag: str) -> str:
+    """Why a context (None: the model's) does not fit the pool that `flag` sets, with the numbers as said; or ""."""
+    if (asked or model_context) <= pool.tokens:
+        return ""
+    context = f"the model's context of {model_context} tokens" if asked is None else f"--context-length {asked}"
+    why = f"{pool.why}, " if pool.why else ""
+    return (
+        f"{context} does not fit the KV pool of {pool.asked or pool.tokens} tokens "
+        f"({why}{show_bytes(pool.tokens * layout.token_bytes)}): give a larger {flag} or a smaller --context-length, "
+        "or --allow-small-pool to refuse longer requests one by one"
+    )
+
+
+def decide_limits(settings: WorkerSettings, model_context: int, layout: Layout) -> Limits:
+    """The context and pool this worker admits. Raises ConfigurationError with every problem at once."""
+    context = settings.context_length or model_context
+    if settings.pool_tokens is not None:
+        pool = asked_pool(settings.pool_tokens, layout.page_size)
+    else:
+        batch, share = settings.max_running_requests, settings.memory_share
+        pool = default_pool(settings.model, context, batch, share, layout)
+    problems = [context_problem(settings.context_length, model_context)]
+    if not settings.allow_small_pool:
+        problems.append(pool_problem(settings.context_length, model_context, pool, layout, "--pool-tokens"))
+    if any(problems):
+        raise ConfigurationError([problem for problem in problems if problem])
+    return Limits(context_length=context, pool_tokens=pool.tokens)

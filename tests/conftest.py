@@ -1,0 +1,27 @@
+"""Every run draws the same examples. HYPOTHESIS_PROFILE=explore draws new ones, for a search that may find more."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from quiesce.telemetry.logs import LIBRARIES
+
+settings.register_profile("replay", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("explore", deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "replay"))
+
+
+@pytest.fixture(autouse=True)
+def _loggers_as_they_were() -> Iterator[None]:
+    """What a test configures as a process would must not take the records of those after it."""
+    loggers = [logging.getLogger(name) for name in ("quiesce", *LIBRARIES)]
+    before = [(logger, logger.handlers[:], logger.propagate, logger.level) for logger in loggers]
+    yield
+    for logger, handlers, propagate, level in before:
+        logger.handlers[:], logger.propagate = handlers, propagate
+        logger.setLevel(level)

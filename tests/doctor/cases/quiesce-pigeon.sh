@@ -1,0 +1,2 @@
+# A transport that a package offers.
+quiesce serve --transport pigeon

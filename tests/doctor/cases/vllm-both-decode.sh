@@ -1,0 +1,3 @@
+# Roles that only the proxy knows; labels say them.
+pip install vllm==0.20.1
+vllm serve m --host 127.0.0.1 --max-model-len 8192 --port 8001 --block-size 64 --no-enable-prefix-caching --kv-transfer-config '{"kv_connector":"NixlConnector","kv_role":"kv_both"}'

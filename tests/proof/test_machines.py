@@ -1,0 +1,149 @@
+"""The shipping machines keep every invariant that is proved of the model, on random ways through worlds.
+
+This is what keeps model and machines in step: without a rule, a machine breaks the very invariant whose obligation the
+proof loses. It samples; the explorer (`quiesce.lab.explorer`) is exhaustive within its bounds.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from proof.push.model import PUSH
+from proof.structures import meanings, violated
+
+from quiesce.lab.explorer.config import RETRY, TWIN, A, B, Config, config
+from quiesce.lab.explorer.moves import successors
+from quiesce.lab.explorer.rounds import without_rounds
+from quiesce.lab.explorer.search import draw
+from quiesce.lab.explorer.world import World
+from quiesce.lab.mutants.registry import BY_NAME
+from tests.proof.translation import Translation
+
+INVARIANTS = meanings(PUSH)
+EVERYTHING = {
+    "abort": 2,
+    "ended": 1,
+    "loss": 3,
+    "copy": 3,
+    "fail": 1,
+    "quiesced": 1,
+    "cut": 1,
+    "crash_p": 1,
+    "crash_d": 1,
+    "close": 1,
+    "clock": 4,
+    "resend": 3,
+}
+WORLDS = {
+    "one of each": config(requests=(A, B), pages=2, fence=True, **EVERYTHING),
+    "two prefill ranks": config(requests=(A, B), pages=2, prefills=2, fence=True, **EVERYTHING),
+    "two decode ranks": config(requests=(A, TWIN), pages=2, ranks=2, fence=True, **EVERYTHING),
+    "two of each, no fence": config(requests=(A, RETRY), pages=2, prefills=2, ranks=2, again=True, **EVERYTHING),
+    "capped calls": config(requests=(A, B), pages=4, lease_pages=2, chunks=2, batch=1, window=1, **EVERYTHING),
+    "no fault": config(requests=(A, TWIN)),
+}
+STEPS = 100
+WALKS = 5
+MANY_WALKS = 60
+NOT_IN_A_WORLD = {"prefix_tree", "shares", "torn", "settled", "released_twice", "plain_stores"}
+
+
+@pytest.fixture(autouse=True)
+def _finite() -> Iterator[None]:
+    with without_rounds():
+        yield
+
+
+def violations(world: Config, seed: int, steps: int) -> tuple[list[str], list[Any], Counter[str]]:
+    """What is false first on a random way, the way, and how often each relation held anything."""
+    choose = random.Random(seed)
+    now, way, seen = World(world), [], Counter[str]()
+    translation = Translation(world)
+    translation.see(("start",), now)
+    for _ in range(steps):
+        ways = sorted(successors(now), key=lambda step: repr(step[0]))
+        if not ways:
+            break
+        label, now = ways[draw(choose, ways)]
+        way.append(label)
+        structure = translation.see(label, now)
+        seen.update(name for name, points in structure.relations.items() if points)
+        if wrong := violated(INVARIANTS, structure):
+            return wrong, way, seen
+    return [], way, seen
+
+
+def first_violation(world: Config, walks: int) -> tuple[int, list[str], list[Any]] | None:
+    """The seed, what is false, and the way there; None when no walk finds anything."""
+    for seed in range(walks):
+        wrong, way, _ = violations(world, seed, STEPS)
+        if wrong:
+            return seed, wrong, way
+    return None
+
+
+@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS.keys())
+def test_the_machines_keep_what_is_proved(world: Config) -> None:
+    assert first_violation(world, WALKS) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS.keys())
+def test_the_machines_keep_what_is_proved_on_many_ways(world: Config) -> None:
+    assert first_violation(world, MANY_WALKS) is None
+
+
+def test_the_walks_meet_everything_that_a_world_has() -> None:
+    """An invariant about relations that are always empty would be kept by anything."""
+    missing = set(PUSH.any_state.declared()) - NOT_IN_A_WORLD
+    for seed in range(MANY_WALKS):
+        for world in WORLDS.values():
+            missing -= set(violations(world, seed, STEPS)[2])
+        if not missing:
+            break
+    assert missing == set()
+
+
+BROKEN = {
+    "client abort does not hold": "released_is_proved",
+    "prefill's FAIL does not hold": "released_is_proved",
+    "deadline does not hold": "released_is_proved",
+    "lost stream does not hold": "released_is_proved",
+    "peer's new life does not hold": "released_is_proved",
+    "ranks that said no BOUND need not ack": "released_is_proved",
+    "the first rank's proof releases": "released_is_proved",
+    "ack while writes are outstanding": "no_early_ack",
+    "ack without marking the attempt aborted": "no_early_ack",
+    "failed_in_flight does not poison": "flying_is_counted",
+    "one decode rank's proof releases the whole attempt": "released_is_proved",
+    "an ack of the next life counts": "end_is_remembered",
+    "re-PUBLISH to the next life forgets the old grant": "committed_after_done",
+    "commit after the first DONE (coverage off)": "committed_after_done",
+    "no tombstone after the ack": "end_is_remembered",
+    "never heard of it: ack without tombstone": "end_is_remembered",
+    "what is closed opens again": "end_is_remembered",
+    "held attempts are not listed as open": "closed_is_over",
+    "the record goes at COMMITTED": "end_is_remembered",
+    "a lost stream forgets tombstones": "end_is_remembered",
+    "a late reject says DONE, and nobody looks at tags": "read_own",
+    "the source is free when the request ends": "no_wild_read",
+    "the source is free at count zero, poisoned or not": "no_wild_read",
+    "a decode rank decides alone (coverage off)": "read_own",
+    "a clock frees what is held": "released_is_proved",
+    "PUBLISH is paired by room alone": "bound_to_own_digest",
+    "the writer's death is a fence": "released_is_proved",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_machine_without_the_rule_breaks_the_invariant(name: str) -> None:
+    mutant = BY_NAME[name]
+    assert mutant.world is not None
+    with mutant.applied():
+        found = first_violation(mutant.world, MANY_WALKS)
+    assert found is not None
+    assert BROKEN[name] in found[1], found

@@ -1,0 +1,46 @@
+"""HELLO finds out whether two workers fit before anything else is said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from quiesce.protocol.hello import PROTOCOL_VERSION, Capabilities, Hello, mismatch
+from quiesce.protocol.messages import OpenAttempts
+from tests.protocol.scene import D0, ONE, P0
+
+MINE = Hello(
+    PROTOCOL_VERSION, "decode", "d0", D0.incarnation, 1, "m", "l", "off", "shm", Capabilities(drain_ack=True), "n"
+)
+THEIRS = replace(MINE, role="prefill", worker="p0", incarnation=P0.incarnation)
+
+
+def test_workers_that_fit() -> None:
+    assert mismatch(MINE, THEIRS) is None
+    assert mismatch(replace(MINE, capabilities=Capabilities(fence=True)), THEIRS) is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"version": 9}, "protocol version differs: d0 has 3, p0 has 9"),
+        ({"model_fingerprint": "x"}, "model differs"),
+        ({"layout_fingerprint": "x"}, "KV layout differs"),
+        ({"payload_digest": "blake2b"}, "payload digest setting differs"),
+        ({"transport": "tcp"}, "transport differs"),
+        ({"role": "decode"}, "both workers are decode"),
+    ],
+)
+def test_what_does_not_fit_is_said(changed: dict[str, Any], words: str) -> None:
+    assert words in str(mismatch(MINE, replace(THEIRS, **changed)))
+
+
+def test_transport_that_proves_nothing_is_refused() -> None:
+    assert "neither drain_ack nor fence" in str(mismatch(replace(MINE, capabilities=Capabilities()), THEIRS))
+
+
+def test_closed_attempts() -> None:
+    told = OpenAttempts(type(ONE)(5), (type(ONE)(3),))
+    assert [told.is_closed(type(ONE)(number)) for number in (1, 3, 4, 5, 6)] == [True, False, True, False, False]

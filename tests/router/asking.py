@@ -1,0 +1,61 @@
+"""Requests as clients send them, and streams as clients read them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+
+CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
+
+OF_PAGES: list[dict[str, str]] = [
+    {"origin": "http://evil.example", "content-type": "text/plain"},
+    {"origin": "null"},
+    {"sec-fetch-site": "cross-site"},
+    {"sec-fetch-site": "same-site"},
+    {"sec-fetch-site": "same-origin", "origin": "http://evil.example"},
+]
+"""Headers by which browsers tell that a page asks."""
+
+OF_PEOPLE: list[dict[str, str]] = [{}, {"sec-fetch-site": "none"}, {"content-type": "text/plain"}]
+
+
+def chat_body(**fields: Any) -> dict[str, Any]:
+    return {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "temperature": 0} | fields
+
+
+async def chat(client: httpx.AsyncClient, **fields: Any) -> httpx.Response:
+    return await client.post(CHAT, json=chat_body(**fields))
+
+
+async def complete(client: httpx.AsyncClient, **fields: Any) -> httpx.Response:
+    return await client.post(COMPLETION, json={"model": "tiny", "prompt": "hi"} | fields)
+
+
+def events(response: httpx.Response) -> list[Any]:
+    """The stream's documents; its end is checked."""
+    assert response.headers["content-type"].startswith("text/event-stream")
+    lines = [line for line in response.text.split("\n") if line]
+    assert all(line.startswith("data: ") for line in lines)
+    data = [line.removeprefix("data: ") for line in lines]
+    if data[-1] == "[DONE]":
+        data.pop()
+    else:
+        assert "error" in json.loads(data[-1])
+    return [json.loads(line) for line in data]
+
+
+def streamed_text(documents: list[Any]) -> str:
+    """The text of a chat's chunks."""
+    choices = [choice for document in documents for choice in document.get("choices", [])]
+    return "".join(choice["delta"].get("content") or "" for choice in choices)
+
+
+def error_of(response: httpx.Response, status: int) -> dict[str, Any]:
+    """The error, whose shape and status are checked."""
+    assert response.status_code == status, response.text
+    error: dict[str, Any] = response.json()["error"]
+    assert error.keys() == {"message", "type", "param", "code"}
+    assert "Traceback" not in response.text
+    return error

@@ -1,0 +1,96 @@
+"""Workers that are connected and say nothing: they must not be given what others could do."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from quiesce.protocol.dispatch import Load, Pong
+from quiesce.router.link import WorkerLink
+
+from .asking import chat, error_of
+from .conftest import Deployment
+from .fake_worker import FakeWorker, nothing, say
+
+SIX_SECONDS = range(6)
+"""One ping is sent each second."""
+
+
+def freeze(deployment: Deployment, worker: FakeWorker) -> WorkerLink:
+    """As SIGSTOP does: the stream stays, and nothing comes; then six seconds pass."""
+    assert deployment.server is not None
+    worker.frozen = True
+    (link,) = [link for link in deployment.server.service.fleet.links if link.name == worker.name]
+    for _ in SIX_SECONDS:
+        link.ping()
+    return link
+
+
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+async def test_a_frozen_worker_gets_no_new_requests_until_it_answers(
+    deployment: Deployment, role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quiesce.router.generation._PATIENCE_S", 0.01)
+    client = await deployment.start()
+    worker = {"prefill": deployment.prefill, "decode": deployment.decode}[role]
+    freeze(deployment, worker)
+    readiness = await client.get("/readiness")
+    assert readiness.status_code == 503
+    assert readiness.json()["reason"] == f"{worker.name}: does not answer"
+    assert error_of(await chat(client), 503)["code"] == "no_workers"
+    assert not deployment.decode.submits
+    worker.send(Pong(1))
+    await deployment.until_ready()
+    assert (await chat(client)).status_code == 200
+
+
+async def test_another_worker_is_used_instead(deployment: Deployment) -> None:
+    """A frozen worker's last load is the lowest of all, since it does nothing."""
+    second = deployment.worker("decode-1", "decode", ("prefill-0",))
+    second.load = Load(3, 0, 4096)
+    deployment.workers.append(second)
+    client = await deployment.start()
+    await deployment.until(lambda service: len(service.fleet.present) == 3)
+    freeze(deployment, deployment.decode)
+    assert (await chat(client)).status_code == 200
+    assert (await client.get("/readiness")).status_code == 200
+    assert not deployment.decode.submits
+
+
+async def test_a_request_under_way_goes_on(deployment: Deployment) -> None:
+    client = await deployment.start()
+    deployment.decode.plans = [nothing]
+    asked = asyncio.ensure_future(chat(client))
+    submit = await deployment.decode.submitted()
+    freeze(deployment, deployment.decode)
+    say("late")(deployment.decode, submit)
+    assert (await asked).json()["choices"][0]["message"]["content"] == "late"
+
+
+async def test_pings_do_not_pile_up(deployment: Deployment) -> None:
+    await deployment.start()
+    link = freeze(deployment, deployment.decode)
+    for _ in range(1000):
+        link.ping()
+    assert link._unanswered_pings == len(SIX_SECONDS)
+
+
+async def test_a_burst_is_spread_before_workers_tell_their_load(deployment: Deployment) -> None:
+    """What the router itself has sent counts, or all of a burst goes to the worker whose last load was lowest."""
+    second = deployment.worker("prefill-1", "prefill")
+    second.load = Load(1, 0, 4096)
+    deployment.workers.append(second)
+    deployment.decode.peers = ("prefill-0", "prefill-1")
+    client = await deployment.start()
+    await deployment.until(lambda service: all(link.load.ready for link in service.fleet.links))
+    deployment.decode.plan = deployment.prefill.plan = second.plan = nothing
+    burst = [asyncio.ensure_future(chat(client)) for _ in range(8)]
+    await deployment.decode.submitted(8)
+    assert deployment.server is not None
+    links = deployment.server.service.fleet.links
+    assert [link.halves for link in links] == [4, 8, 4]
+    for asked in burst:
+        asked.cancel()
+    await deployment.decode.cancelled(8)
+    assert [link.halves for link in links] == [0, 0, 0]

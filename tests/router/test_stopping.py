@@ -1,0 +1,170 @@
+"""What becomes of running requests when the router has to stop before they are done."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from quiesce.router.main import router
+from quiesce.router.settings import RouterSettings
+
+from .asking import CHAT, chat, chat_body, error_of
+from .conftest import TINY, Deployment
+from .fake_worker import nothing, say
+
+WAYS = pytest.mark.parametrize(("grace_s", "signals", "when"), [(0.0, 1, "grace period"), (60.0, 2, "second signal")])
+
+
+def stop(deployment: Deployment, signals: int) -> None:
+    assert deployment.server is not None
+    for _ in range(signals):
+        deployment.server.stop()
+
+
+async def rest(lines: AsyncIterator[str]) -> list[str]:
+    return [line async for line in lines if line]
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Warnings and worse; a traceback is never among them."""
+    records = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert not any(record.exc_info for record in records)
+    return [record.getMessage() for record in records]
+
+
+@WAYS
+async def test_requests_end_in_words(
+    deployment: Deployment, caplog: pytest.LogCaptureFixture, grace_s: float, signals: int, when: str
+) -> None:
+    """A stream with an error event, another one with a 503; both halves of each are told."""
+    client = await deployment.start(grace_s=grace_s)
+    deployment.decode.plans = [say("first", finish=""), nothing]
+    async with client.stream("POST", CHAT, json=chat_body(stream=True)) as response:
+        lines = response.aiter_lines()
+        while "first" not in await anext(lines):
+            pass
+        whole = asyncio.ensure_future(chat(client))
+        await deployment.decode.submitted(2)
+        stop(deployment, signals)
+        (last,) = await rest(lines)
+    assert json.loads(last.removeprefix("data: "))["error"]["code"] == "server_stopping"
+    assert error_of(await whole, 503)["code"] == "server_stopping"
+    for number in (1, 2):
+        assert (await deployment.decode.cancelled(number)).failure.code == "server_stopping"
+    await deployment.close()
+    assert said(caplog) == [f"2 requests ended at the {when}"]
+
+
+@WAYS
+async def test_a_client_that_still_sends_its_body(
+    deployment: Deployment, caplog: pytest.LogCaptureFixture, grace_s: float, signals: int, when: str
+) -> None:
+    """It waits for `100 Continue`, which comes once the router reads."""
+    await deployment.start(grace_s=grace_s)
+    assert deployment.server is not None
+    reader, writer = await asyncio.open_connection("127.0.0.1", deployment.server.port)
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\nExpect: 100-continue\r\n"
+    writer.write(f"{head}Content-Type: application/json\r\n\r\n".encode())
+    assert b"100" in await reader.readuntil(b"\r\n\r\n")
+    stop(deployment, signals)
+    answer = await reader.read()
+    assert answer.startswith(b"HTTP/1.1 503")
+    assert b"server_stopping" in answer
+    writer.close()
+    await deployment.close()
+    assert said(caplog) == [f"1 request ended at the {when}"]
+
+
+async def test_a_client_that_does_not_read_is_cut_off(deployment: Deployment, caplog: pytest.LogCaptureFixture) -> None:
+    """It delays the end by no more than a second."""
+    client = await deployment.start(grace_s=0.0)
+    deployment.decode.plans = [say("first", finish="")]
+    async with client.stream("POST", CHAT, json=chat_body(stream=True)) as response:
+        lines = response.aiter_lines()
+        while "first" not in await anext(lines):
+            pass
+        assert deployment.server is not None
+        for connection in deployment.server.server_state.connections:
+            if (flow := getattr(connection, "flow", None)) is not None:
+                flow.pause_writing()
+        stop(deployment, 1)
+        with pytest.raises(httpx.HTTPError):
+            await rest(lines)
+    await deployment.close()
+    assert said(caplog) == ["1 request ended at the grace period"]
+
+
+async def test_while_requests_finish_others_are_told_that_the_server_stops(deployment: Deployment) -> None:
+    """The port stays open: who asks whether it is ready hears no, and why."""
+    client = await deployment.start(grace_s=60.0)
+    deployment.decode.plans = [say("first", finish="")]
+    async with client.stream("POST", CHAT, json=chat_body(stream=True)) as response:
+        lines = response.aiter_lines()
+        while "first" not in await anext(lines):
+            pass
+        stop(deployment, 1)
+        ready = await client.get("/readiness")
+        assert (ready.status_code, ready.json()["reason"]) == (503, "the server is stopping")
+        refused = await chat(client)
+        assert error_of(refused, 503)["code"] == "server_stopping"
+        assert refused.headers["retry-after"] == "1"
+        assert (await client.get("/health")).status_code == 200
+        stop(deployment, 1)
+        (last,) = await rest(lines)
+    assert json.loads(last.removeprefix("data: "))["error"]["code"] == "server_stopping"
+    await deployment.close()
+
+
+async def test_without_requests_nothing_is_said(deployment: Deployment, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither of requests nor of workers that are left; a test generation under way is dropped."""
+    deployment.decode.probe_plan = nothing
+    await deployment.start(ready=False, grace_s=0.0)
+    await deployment.until(lambda service: "first generation" in service.readiness.why_not())
+    await deployment.close()
+    assert said(caplog) == []
+
+
+def test_the_servers_library_speaks_in_our_lines() -> None:
+    program = (
+        "from quiesce.router.main import run; from quiesce.router.settings import RouterSettings;"
+        "run(RouterSettings(port=0, model='tiny', grace_s=1.0))"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        port = int(process.stderr.readline().rpartition("port=")[2])
+        with socket.create_connection(("127.0.0.1", port), 10) as connection:
+            connection.sendall(b"nonsense\r\n\r\n")
+            assert connection.recv(1 << 16).startswith(b"HTTP/1.1 400")
+        os.kill(process.pid, signal.SIGTERM)
+        lines = process.stderr.read().splitlines()
+    assert lines
+    assert all(line.startswith("ts=") for line in lines)
+
+
+@pytest.mark.parametrize("name", ["fleet.Fleet", "readiness.Readiness"])
+@pytest.mark.parametrize("error", [None, RuntimeError("bug")])
+async def test_without_links_or_probes_the_router_ends_in_failure(
+    name: str, error: Exception | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It could be up, and deaf, for ever; its supervisor starts another one when it ends."""
+
+    async def ends(_: object) -> None:
+        if error:
+            raise error
+
+    monkeypatch.setattr(f"quiesce.router.{name}.run", ends)
+    async with router(RouterSettings(port=0, model="tiny"), TINY) as server:
+        async with asyncio.timeout(20):
+            await server.serve()
+        assert server.exit_code == 70
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.CRITICAL]

@@ -1,0 +1,111 @@
+"""Backends that break one promise each: the conformance suite has to find every one of them out."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from quiesce.ids import PageTag, Peer
+from quiesce.kv.storage import Pool
+from quiesce.protocol.sender_io import Outcome
+from quiesce.transport.contract import Completion, Write
+from quiesce.transport.placement import Placement, Placing
+from quiesce.transport.registry import Backend, backend
+from quiesce.transport.shm import ShmReceiver, ShmSender
+from quiesce.transport.tcp.receiver import TcpReceiver
+from quiesce.transport.tcp.sender import TcpSender
+
+SHM, TCP = backend("shm"), backend("tcp")
+
+
+class CallsEverythingQuiesced(TcpSender):
+    def completions(self) -> list[Completion]:
+        unknown = Outcome.FAILED_IN_FLIGHT
+        return [
+            replace(each, outcome=Outcome.FAILED_QUIESCED) if each.outcome is unknown else each
+            for each in super().completions()
+        ]
+
+
+class SaysEverythingTwice(ShmSender):
+    def completions(self) -> list[Completion]:
+        return [each for each in super().completions() for _ in range(2)]
+
+
+class StampsFirst(Placement):
+    """The tag says landed before the bytes are there, and the last byte never comes."""
+
+    def copy(self, placing: Placing, runs: object) -> None:
+        """Nothing is copied."""
+
+
+class RevokesInWords(TcpReceiver):
+    def revoke(self, tag: PageTag) -> bool:
+        return True
+
+
+class FencesInWords(ShmReceiver):
+    """Takes the order to kill for the death."""
+
+    def watch(
+        self,
+        peer: Peer,
+        pidfd: int,
+        on_dead: Callable[[Peer], None],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        os.close(pidfd)
+        self._told: Callable[[], object] = lambda: loop.call_soon(on_dead, peer)
+
+    def kill(self, peer: Peer) -> None:
+        self._told()
+
+
+class BelievesTheDeath(TcpReceiver):
+    """The writer's death is no fence where a kernel queues: its connections are left to end by themselves."""
+
+    def _shut_out(self, ticket: bytes) -> None:
+        """Nothing."""
+
+
+class SpinsWhenIdle(TcpReceiver):
+    def __init__(self, pool: Pool, host: str, port: int) -> None:
+        super().__init__(pool, host, port)
+        self._listener.setblocking(False)
+
+    def _accept(self) -> None:
+        while not self._closed:
+            try:
+                sock, _ = self._listener.accept()
+            except BlockingIOError:
+                continue
+            except OSError:
+                return
+            sock.setblocking(True)
+            self._begin(sock)
+
+
+class TrustsTheCaller(ShmSender):
+    """Wraps a page number that is too high round the end of the pool."""
+
+    def launch(self, target: object, write: Write) -> None:
+        pages = write.target_pages % 32
+        super().launch(target, replace(write, target_pages=pages))  # type: ignore[arg-type]
+
+
+def _shm(sender: type[ShmSender] = ShmSender, receiver: type[ShmReceiver] = ShmReceiver) -> Backend:
+    return replace(SHM, sender=sender, receiver=lambda pool, host, port: receiver(pool))
+
+
+QUIESCED = replace(TCP, sender=CallsEverythingQuiesced)
+TWICE = _shm(SaysEverythingTwice)
+EMPTY = replace(SHM, sender=lambda pool, threads, deadline_s: ShmSender(pool, threads, deadline_s, StampsFirst()))
+REVOKED = replace(TCP, receiver=RevokesInWords)
+FENCED = _shm(receiver=FencesInWords)
+DEATH = replace(TCP, receiver=BelievesTheDeath)
+SPINNING = replace(TCP, receiver=SpinsWhenIdle)
+WRAPPED = _shm(TrustsTheCaller)
+NAMED = replace(SHM, name="pigeon", reach="as far as it flies")

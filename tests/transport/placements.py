@@ -1,0 +1,58 @@
+"""Placements that hold, cut or break a write at a chosen step."""
+
+from __future__ import annotations
+
+import threading
+
+from quiesce.kv.runs import CopyRuns
+from quiesce.transport.placement import Placement, Placing
+
+LONG_S = 60.0  # no wait of a passing test comes near
+
+
+class Held(Placement):
+    """Waits before the first byte of each write until `let_go`; `reached` is set by every write that got there."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.let_go = threading.Event()
+
+    def copy(self, placing: Placing, runs: CopyRuns) -> None:
+        self.reached.set()
+        if not self.let_go.wait(LONG_S):
+            raise TimeoutError("nobody let the write go")
+        super().copy(placing, runs)
+
+
+class HeldBeforeTags(Placement):
+    """Lands all bytes of each write and waits before its tags."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.let_go = threading.Event()
+
+    def stamp(self, placing: Placing) -> None:
+        self.reached.set()
+        if not self.let_go.wait(LONG_S):
+            raise TimeoutError("nobody let the write go")
+        super().stamp(placing)
+
+
+class Broken(Placement):
+    """Fails before any byte, after the first run, or before the tags."""
+
+    def __init__(self, at: str) -> None:
+        self.at = at
+
+    def copy(self, placing: Placing, runs: CopyRuns) -> None:
+        if self.at == "bytes":
+            raise RuntimeError("broken before bytes")
+        if self.at == "torn":
+            super().copy(placing, runs[:1])
+            raise RuntimeError("torn")
+        super().copy(placing, runs)
+
+    def stamp(self, placing: Placing) -> None:
+        if self.at == "tags":
+            raise RuntimeError("broken before tags")
+        super().stamp(placing)

@@ -1,0 +1,75 @@
+"""The shipped backends pass the conformance suite, and backends that break one promise do not."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+
+import pytest
+
+from quiesce.errors import ConfigurationError
+from quiesce.transport import registry
+from quiesce.transport.conformance import checks, conformance
+from quiesce.transport.conformance.__main__ import main
+from quiesce.transport.conformance.report import CHECKS, Report, Seen
+
+LIARS: dict[str, checks.Check] = {
+    "QUIESCED": checks.an_unknown_end_is_never_called_quiesced,
+    "TWICE": checks.every_completion_comes_once,
+    "EMPTY": checks.landed_means_visible,
+    "REVOKED": checks.after_a_fence_no_byte_changes,
+    "FENCED": checks.after_a_fence_no_byte_changes,
+    "DEATH": checks.a_dead_writer_s_bytes_end_at_its_fence,
+    "SPINNING": checks.idle_costs_nothing,
+    "WRAPPED": checks.what_lies_outside_is_refused_whole,
+}
+
+
+def promised(backend: str) -> list[checks.Check]:
+    """The conditions of entry, and what the declared capabilities rest on."""
+    capabilities = registry.backend(backend).capabilities
+    proving = (check for name, proofs in checks.PROVES.items() if getattr(capabilities, name) for check in proofs)
+    return list(dict.fromkeys((*checks.ALWAYS, *proving)))
+
+
+@functools.cache
+def is_here(backend: str) -> bool:
+    """Whether what it drives can be loaded."""
+    words = {"mooncake": "import mooncake.engine"}.get(backend, "")
+    return subprocess.run([sys.executable, "-c", words], capture_output=True).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("backend", "check"),
+    [(name, check) for name in registry.names() for check in promised(name)],
+    ids=lambda each: each if isinstance(each, str) else each.__name__,
+)
+def test_the_shipped_backends_keep_their_promises(backend: str, check: checks.Check) -> None:
+    if not is_here(backend):
+        pytest.skip(f"the library of {backend} cannot be loaded here")
+    check(backend)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("liar", LIARS)
+def test_a_backend_that_lies_is_found_out(liar: str) -> None:
+    with pytest.raises(checks.Broken):
+        LIARS[liar](f"tests.transport.liars:{liar}")
+
+
+def test_who_claims_what_was_not_seen_does_not_pass() -> None:
+    seen = tuple(Seen(check.__name__, check not in checks.PROVES["fence"], "", 0.0) for check in CHECKS)
+    report = Report("x", seen, frozenset({"drain_ack"}), frozenset({"drain_ack", "fence", "authenticated"}))
+    assert report.unproved == {"fence"}
+    assert not report.passed
+    assert Report("x", seen, report.derived, frozenset({"drain_ack"})).passed
+
+
+@pytest.mark.parametrize("name", ["carrier-pigeon", "tests.transport.liars:NOBODY", "no.such.module:X", "json:loads"])
+def test_a_backend_that_is_not_there_is_no_failure_of_its_own(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigurationError):
+        conformance(name)
+    assert main([name]) == 2
+    assert name in capsys.readouterr().err

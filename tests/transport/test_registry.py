@@ -1,0 +1,83 @@
+"""Backends by name, and those that packages offer."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+
+import pytest
+from msgspec.structs import replace
+
+from quiesce.errors import ConfigurationError
+from quiesce.kv.storage import Pool
+from quiesce.transport import registry
+
+from .pools import ANYBODY, LAYOUT, SLOTS
+
+
+@pytest.mark.parametrize("name", ["shm", "tcp"])
+def test_our_backends_are_what_they_say_they_are(name: str) -> None:
+    backend = registry.backend(name)
+    source = Pool.private(LAYOUT, 2)
+    pool = Pool.shared(LAYOUT, 4, SLOTS) if backend.shared_pool else Pool.private(LAYOUT, 4, SLOTS)
+    sender, receiver = backend.sender(source, 1, 5.0), backend.receiver(pool, "127.0.0.1", 0)
+    assert backend.name == name
+    assert sender.capabilities == receiver.capabilities == backend.capabilities
+    assert backend.capabilities.drain_ack
+    assert backend.capabilities.fence
+    assert sender.open_target(*receiver.describe(ANYBODY)).pages == pool.pages
+    sender.close()
+    receiver.close()
+    for each in (source, pool):
+        each.close()
+
+
+def test_names() -> None:
+    assert registry.names() == ("shm", "tcp", "mooncake")
+    assert registry.backend("auto") is registry.backend("shm")
+    with pytest.raises(ConfigurationError, match="no transport 'carrier-pigeon'; there are auto, shm, tcp, mooncake"):
+        registry.backend("carrier-pigeon")
+
+
+def offered(monkeypatch: pytest.MonkeyPatch, value: str, name: str) -> None:
+    point = EntryPoint(name, value, registry.ENTRY_POINTS)
+    monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == registry.ENTRY_POINTS else [])
+
+
+def test_a_package_offers_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    offered(monkeypatch, "tests.transport.liars:NAMED", "pigeon")
+    assert registry.names() == ("shm", "tcp", "mooncake", "pigeon")
+    assert registry.backend("pigeon").reach == "as far as it flies"
+
+
+def test_nobody_takes_our_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    offered(monkeypatch, "tests.transport.liars:NAMED", "tcp")
+    assert registry.names() == ("shm", "tcp", "mooncake")
+    assert registry.backend("tcp").reach == "any host"
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["no.such.module:X", "json:loads", "tests.transport.liars:SHM"],
+    ids=["no module", "no backend", "other name"],
+)
+def test_what_a_package_offers_is_checked(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    offered(monkeypatch, value, "pigeon")
+    with pytest.raises(ConfigurationError, match="pigeon"):
+        registry.backend("pigeon")
+
+
+def test_a_transport_that_asks_nobody_who_they_are_is_used_only_in_a_trusted_network() -> None:
+    mooncake = replace(registry.backend("mooncake"), library="")
+    with pytest.raises(ConfigurationError, match="--trust-network"):
+        registry.require_trusted(mooncake, network=False, library=False)
+    registry.require_trusted(mooncake, network=True, library=False)
+    registry.require_trusted(registry.backend("tcp"), network=False, library=False)
+
+
+def test_a_library_in_a_version_that_was_never_verified_has_to_be_trusted() -> None:
+    other = replace(registry.backend("tcp"), library="pytest", verified="0.1")
+    with pytest.raises(ConfigurationError, match=r"verified with pytest 0\.1, not with .*--trust-transport"):
+        registry.require_trusted(other, network=True, library=False)
+    registry.require_trusted(other, network=True, library=True)
+    missing = replace(other, library="no-such-distribution")
+    registry.require_trusted(missing, network=True, library=False)

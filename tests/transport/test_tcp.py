@@ -1,0 +1,352 @@
+"""The TCP backend inside one process: what lands, what is refused, and what a revocation proves."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from quiesce.errors import HandshakeRefused, InvariantBroken, UsageError
+from quiesce.ids import Incarnation, PageTag, Peer
+from quiesce.kv.layout import Layout
+from quiesce.kv.storage import Pool
+from quiesce.protocol.sender_io import Outcome
+from quiesce.transport.contract import Metadata, Write
+from quiesce.transport.departure import Departure
+from quiesce.transport.shm import ShmReceiver
+from quiesce.transport.tcp import inbound, wire
+from quiesce.transport.tcp.receiver import MOST_STRANGERS, TcpReceiver
+from quiesce.transport.tcp.sender import TcpSender
+
+from .placements import LONG_S
+from .pools import LAYOUT, SLOTS, SOURCE_PAGES, TAG, TARGET_PAGES
+from .tcp import PEER, wired
+
+WORDS = (int(TAG), 5, 3, 12, 2**64 - 1, 0, 0, 0)
+
+
+class Held(Departure):
+    """Each write waits before its first byte until `let_go`."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.let_go = threading.Event()
+
+    def leave(self, write: Write) -> None:
+        self.reached.set()
+        assert self.let_go.wait(LONG_S)
+
+
+def test_bytes_go_where_they_are_told_and_nowhere_else() -> None:
+    with wired() as made:
+        source, target = [3, 4, 5, 0, 23], [30, 31, 7, 8, 0]
+        made.arm([0, 7, 8, 30, 31, 2], slot=2)
+        made.launch(1, source, target, Metadata(2, WORDS))
+        (completion,) = made.wait()
+        assert (completion.id, completion.outcome) == (1, Outcome.LANDED)
+        assert completion.n_bytes == 5 * made.source.layout.page_bytes
+        assert made.arrived(source, target)
+        assert made.stamped() == sorted(target)
+        assert made.target.metadata.tolist() == [[0] * 8, [0] * 8, list(WORDS), [0] * 8]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data(), st.integers(1, 3))
+def test_any_batch_of_disjoint_writes_lands_as_a_numpy_copy_would(data: st.DataObject, threads: int) -> None:
+    targets = data.draw(st.lists(st.integers(0, TARGET_PAGES - 1), unique=True))
+    sources = [data.draw(st.integers(0, SOURCE_PAGES - 1)) for _ in targets]
+    cut = data.draw(st.integers(0, len(targets)))
+    with wired(threads=threads) as made:
+        made.arm(targets)
+        made.launch(1, sources[:cut], targets[:cut])
+        made.launch(2, sources[cut:], targets[cut:])
+        assert {(end.id, end.outcome) for end in made.wait(2)} == {(1, Outcome.LANDED), (2, Outcome.LANDED)}
+        assert made.arrived(sources, targets)
+        assert made.stamped() == sorted(targets)
+
+
+def test_a_write_of_no_pages_may_carry_metadata() -> None:
+    with wired() as made:
+        made.arm([], slot=3)
+        made.launch(1, [], [], Metadata(3, WORDS))
+        assert [end.outcome for end in made.wait()] == [Outcome.LANDED]
+        assert tuple(made.target.metadata[3].tolist()) == WORDS
+
+
+@pytest.mark.parametrize(
+    ("pages", "slot", "tag"),
+    [([5, 6], None, TAG), ([5], 1, TAG), ([5], None, TAG + 1)],
+    ids=["a page of nobody", "another slot", "another tag"],
+)
+def test_what_the_lease_does_not_permit_is_refused_whole(pages: list[int], slot: int | None, tag: int) -> None:
+    """The sender's own check passes all of these: the receiver is the one that knows."""
+    with wired() as made:
+        made.arm([5], slot=0)
+        words = None if slot is None else Metadata(slot, WORDS)
+        made.launch(1, pages, pages, words, tag=tag)
+        made.launch(2, [5], [5])
+        refused, landed = made.wait(2)
+        assert (refused.outcome, landed.outcome) == (Outcome.FAILED_QUIESCED, Outcome.LANDED)
+        assert refused.error
+        assert made.arrived([5], [5])
+        assert not made.target.metadata.any()
+
+
+@pytest.mark.parametrize(("source", "target"), [([SOURCE_PAGES], [0]), ([0, 1], [0, TARGET_PAGES]), ([0, 1], [0])])
+def test_what_lies_outside_a_pool_never_leaves(source: list[int], target: list[int]) -> None:
+    with wired() as made:
+        made.arm([0])
+        made.launch(1, source, target)
+        assert [end.outcome for end in made.wait()] == [Outcome.FAILED_QUIESCED]
+        assert made.arrived([], [])
+
+
+def test_after_a_revocation_nothing_of_the_tag_lands() -> None:
+    departure = Held()
+    with wired(departure=departure) as made:
+        made.arm([1, 2])
+        made.launch(1, [1, 2], [1, 2])
+        assert departure.reached.wait(LONG_S)
+        assert made.receiver.revoke(TAG)
+        made.arm([1, 2], tag=TAG + 1)
+        departure.let_go.set()
+        assert [end.outcome for end in made.wait()] == [Outcome.FAILED_QUIESCED]
+        assert made.arrived([], [])
+
+
+LARGE = Layout(layers=8, kv_heads=4, head_dim=64, page_size=16, layer_groups=1)
+
+
+def test_a_revocation_stops_a_write_that_is_being_placed() -> None:
+    """Part of it is there, and that part does not grow: the image after `revoke` is the last one."""
+    pages = list(range(48))
+    with wired(layout=LARGE, source_pages=48, target_pages=48) as made:
+        for round_ in range(8):
+            tag = PageTag(TAG + round_)
+            made.target.page_view()[...] = 0
+            made.arm(pages, tag=tag)
+            made.launch(round_, pages, pages, tag=tag)
+            while not made.target.page_view()[0].any():
+                pass
+            made.receiver.revoke(tag)
+            image = made.target.page_view().tobytes()
+            (end,) = made.wait()
+            assert made.target.page_view().tobytes() == image
+            landed = end.outcome is Outcome.LANDED
+            assert landed == bool((made.target.tags == tag).all())
+            assert not landed or image == made.source.page_view().tobytes()
+
+
+def test_a_write_whose_time_is_over_before_it_leaves_never_leaves() -> None:
+    """Nothing of it has begun, so it ends quiesced, and its source may be used again at once."""
+    departure = Held()
+    with wired(departure=departure, call_deadline_s=0.2) as made:
+        made.arm([1])
+        made.launch(1, [1], [1])
+        (end,) = made.wait()
+        assert end.outcome is Outcome.FAILED_QUIESCED
+        departure.let_go.set()
+        made.sender.close()
+        assert made.arrived([], [])
+        assert made.sender.completions() == []
+
+
+def test_pages_are_armed_for_one_tag_at_a_time() -> None:
+    with wired() as made:
+        made.arm([1, 2])
+        with pytest.raises(InvariantBroken, match="no_alias"):
+            made.arm([2, 3], tag=TAG + 1)
+        assert made.receiver.revoke(TAG)
+        assert made.receiver.revoke(TAG)
+        made.arm([2, 3], tag=TAG + 1)
+
+
+def test_a_fenced_peer_writes_no_more_and_the_fence_is_told_once() -> None:
+    with wired() as made:
+        made.arm([1, 2])
+        made.launch(1, [1], [1])
+        made.wait()
+        assert not made.receiver.is_dead(PEER)
+        made.receiver.kill(PEER)
+        made.receiver.kill(PEER)
+        made.loop.run_until_complete(_turn())
+        assert made.dead == [PEER]
+        assert made.receiver.is_dead(PEER)
+        made.launch(2, [2], [2])
+        (end,) = made.wait()
+        assert end.outcome is not Outcome.LANDED
+        assert made.arrived([1], [1])
+
+
+async def _turn() -> None:
+    """One turn of the loop."""
+
+
+def test_a_receiver_that_ends_fails_what_is_under_way_and_hangs_nobody() -> None:
+    departure = Held()
+    departure.let_go.set()
+    with wired(departure=departure) as made:
+        made.arm([1])
+        made.launch(1, [1], [1])
+        made.wait()
+        made.receiver.close()
+        made.launch(2, [1], [1])
+        made.launch(3, [1], [1])
+        assert all(end.outcome is not Outcome.LANDED for end in made.wait(2))
+
+
+def test_a_peer_that_stops_reading_runs_into_the_deadline_and_holds_up_nobody_else() -> None:
+    """Unknown, not quiesced: what the kernels hold may still land. Another target of the same sender is served."""
+    with socket.create_server(("127.0.0.1", 0)) as deaf, wired(call_deadline_s=0.5) as made:
+        descriptor = wire.decode_descriptor(made.receiver.describe(PEER)[0])
+        spoken = threading.Thread(target=_greet_and_stop_reading, args=(deaf, descriptor.key), daemon=True)
+        spoken.start()
+        stuck = wire.encode_descriptor(replace(descriptor, port=deaf.getsockname()[1]))
+        target = made.sender.open_target(stuck, [])
+        made.sender.launch(target, Write(7, np.array([0], np.int32), np.array([0], np.int32), TAG))
+        made.arm([3])
+        made.launch(8, [3], [3])
+        ends = {end.id: end.outcome for end in made.wait(2)}
+        assert ends == {7: Outcome.FAILED_IN_FLIGHT, 8: Outcome.LANDED}
+        spoken.join()
+
+
+def _greet_and_stop_reading(listener: socket.socket, key: bytes) -> None:
+    sock, _ = listener.accept()
+    said = sock.recv(4096)
+    theirs, mine = said[len(wire.MAGIC) + wire.TICKET_BYTES :], bytes(wire.CHALLENGE_BYTES)
+    sock.sendall(mine + wire.proof(key, b"receiver", theirs, mine))
+    sock.recv(wire.PROOF_BYTES)
+    sock.sendall(wire.MAGIC)
+    while sock.recv(1 << 16):  # until the sender gives up: it never gets a reply
+        pass
+    sock.close()
+
+
+# ---------------------------------------------------------------- who may write
+
+
+def test_a_ticket_is_good_only_for_whom_it_was_given_to() -> None:
+    """A description that nobody joined with opens nothing, and neither does a wrong key."""
+    with wired() as made:
+        made.arm([1])
+        stray, _ = made.receiver.describe(Peer(0, Incarnation("b" * 32)))
+        known = wire.decode_descriptor(made.receiver.describe(PEER)[0])
+        forged = replace(known, ticket=made.lent.descriptor.ticket, key=b"x" * 32)
+        for descriptor in (stray, wire.encode_descriptor(forged)):
+            sender = TcpSender(made.source)
+            target = sender.open_target(descriptor, [])
+            sender.launch(target, Write(1, np.array([1], np.int32), np.array([1], np.int32), TAG))
+            sender.close_target(target)
+            sender.close()
+            assert [end.outcome for end in sender.completions()] == [Outcome.FAILED_QUIESCED]
+        assert made.arrived([], [])
+
+
+def test_a_life_has_one_ticket_however_often_it_joins() -> None:
+    """A handshake that only one side finished is made again; whichever description the writer kept is good."""
+    with wired() as made:
+        made.arm([1])
+        again = wire.decode_descriptor(made.receiver.describe(PEER)[0])
+        assert again == made.lent.descriptor
+        other = Peer(0, Incarnation("b" * 32))
+        assert wire.decode_descriptor(made.receiver.describe(other)[0]).ticket != again.ticket
+        made.launch(1, [1], [1])
+        assert [end.outcome for end in made.wait()] == [Outcome.LANDED]
+
+
+def test_silent_strangers_keep_no_writer_out() -> None:
+    with wired() as made, contextlib.ExitStack() as crowd:
+        for _ in range(MOST_STRANGERS + 8):
+            stranger = crowd.enter_context(socket.create_connection(("127.0.0.1", made.receiver.port)))
+            stranger.sendall(wire.MAGIC[:3])
+        made.arm([1])
+        made.launch(1, [1], [1])
+        assert [end.outcome for end in made.wait()] == [Outcome.LANDED]
+
+
+def test_a_handshake_that_drips_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbound, "AUTHENTICATE_S", 0.2)
+    with wired() as made, socket.create_connection(("127.0.0.1", made.receiver.port)) as stranger:
+        with contextlib.suppress(OSError):
+            while True:  # a byte now and then, until it hangs up
+                stranger.sendall(b"q")
+                stranger.settimeout(0.02)
+                with contextlib.suppress(TimeoutError):
+                    if not stranger.recv(1):
+                        break
+        assert made.arrived([], [])
+
+
+def test_the_acceptor_outlives_a_moment_without_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    with wired() as made:
+        begin, failed = made.receiver._begin, threading.Event()
+
+        def fail_once(sock: socket.socket) -> None:
+            monkeypatch.setattr(made.receiver, "_begin", begin)
+            sock.close()
+            failed.set()
+            raise OSError(24, "Too many open files")
+
+        monkeypatch.setattr(made.receiver, "_begin", fail_once)
+        with socket.create_connection(("127.0.0.1", made.receiver.port)):
+            assert failed.wait(LONG_S)
+        made.arm([1])
+        made.launch(1, [1], [1])
+        assert [end.outcome for end in made.wait()] == [Outcome.LANDED]
+
+
+@pytest.mark.parametrize("words", [b"GET / HTTP/1.1\r\n\r\n", b"", wire.MAGIC, wire.MAGIC + bytes(80)])
+def test_strangers_change_nothing(words: bytes) -> None:
+    with wired() as made:
+        with socket.create_connection(("127.0.0.1", made.receiver.port)) as stranger:
+            stranger.sendall(words)
+            stranger.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(ConnectionResetError):
+                while stranger.recv(4096):
+                    pass
+        made.arm([1])
+        made.launch(1, [1], [1])
+        assert [end.outcome for end in made.wait()] == [Outcome.LANDED]
+
+
+@given(st.binary(max_size=wire.HEADER_BYTES * 4))
+@settings(max_examples=60, deadline=None)
+def test_no_bytes_from_a_writer_place_anything_that_its_lease_does_not_permit(noise: bytes) -> None:
+    """After the handshake comes noise in place of a header."""
+    with wired() as made:
+        made.arm([1])
+        made.launch(1, [1], [1])
+        made.wait()
+        (line,) = made.lent.lines
+        with contextlib.suppress(OSError):  # it hung up already
+            line._sock.sendall(noise)
+            line._sock.shutdown(socket.SHUT_WR)
+        line._replies.join()
+        assert made.arrived([1], [1])
+
+
+def test_descriptors_that_no_receiver_makes_are_refused() -> None:
+    source = Pool.private(LAYOUT, 4)
+    sender = TcpSender(source)
+    target = Pool.private(LARGE, 4, SLOTS)
+    receiver = TcpReceiver(target)
+    described, _ = receiver.describe(PEER)
+    for wrong in (b"", b"\xff", b"x" * 5000, described, described[:-4]):
+        with pytest.raises(HandshakeRefused):
+            sender.open_target(wrong, [])
+    shared = Pool.shared(LAYOUT, 4, SLOTS)
+    with pytest.raises(UsageError):
+        sender.launch(object(), Write(1, np.zeros(0, np.int32), np.zeros(0, np.int32), TAG))  # type: ignore[arg-type]
+    with pytest.raises(HandshakeRefused):
+        sender.open_target(*ShmReceiver(shared).describe(PEER))
+    sender.close()
+    receiver.close()
+    for pool in (source, target, shared):
+        pool.close()
