@@ -120,6 +120,25 @@ async def test_a_spare_takes_the_place_of_a_child_of_its_role(roll: Roll) -> Non
         assert (await again.became()).name == "a"
 
 
+async def test_spares_end_though_one_is_of_use_at_that_moment(roll: Roll) -> None:
+    """`asyncio.wait_for` would take the cancellation for nothing, and another spare would begin."""
+    of_use = asyncio.Event()
+
+    async def up(name: str) -> None:
+        await of_use.wait()
+
+    async with supervisor(Words(), spec(roll, "a", "steady"), spares=[spare(roll)], up=up) as house:
+        first = (await roll.called())["a"]
+        house.mark_ready("a")
+        house.begin_spares()
+        waiting = (await roll.called())["spare"]
+        await waiting.up()
+        first.kill()
+        await waiting.became()
+        of_use.set()
+    assert roll.calls.empty()
+
+
 async def test_a_stopped_spare_takes_nobodys_place(roll: Roll) -> None:
     """It would hear nothing. It is killed, and the child starts anew at once."""
     words = Words()

@@ -77,7 +77,7 @@ class SpinsWhenIdle(TcpReceiver):
         self._listener.setblocking(False)
 
     def _accept(self) -> None:
-        while not self._closed:
+        while not self._closed.is_set():
             try:
                 sock, _ = self._listener.accept()
             except BlockingIOError:

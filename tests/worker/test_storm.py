@@ -17,7 +17,15 @@ PREFILLS = ("prefill-0", "prefill-1")
 DECODES = ("decode-0", "decode-1")
 REQUESTS = 80
 
-ENDS = {"stream_lost", "pair_unavailable", "pool_quarantined", "handoff_timeout", "aborted", "attempt_closed"}
+ENDS = {
+    "stream_lost",
+    "pair_unavailable",
+    "pool_quarantined",
+    "handoff_timeout",
+    "no_lease",
+    "aborted",
+    "attempt_closed",
+}
 
 
 class Storm:

@@ -277,7 +277,8 @@ async def _cycles(watching: Watch, interval_s: float, cycles: int | None, stoppi
             said = True
             tell(console, "quiesce: a leak is suspected; run a whole audit on a staging copy (quiesce audit --help)")
         try:
-            await asyncio.wait_for(stopping.wait(), interval_s if watching.cycles != cycles else 0)
+            async with asyncio.timeout(interval_s if watching.cycles != cycles else 0):
+                await stopping.wait()
         except TimeoutError:
             continue
 

@@ -100,7 +100,8 @@ class Life:
             code = await self.exited()
             if self._relay is not None:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._relay.ended.wait(), _LAST_WORDS_S)
+                    async with asyncio.timeout(_LAST_WORDS_S):
+                        await self._relay.ended.wait()
             return code
         finally:
             self._close()

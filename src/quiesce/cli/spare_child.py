@@ -102,5 +102,6 @@ class SpareChild:
                 self._life = None
                 life.kill()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._up(taken.result()), CALM_S)
+            async with asyncio.timeout(CALM_S):
+                await self._up(taken.result())
         return None

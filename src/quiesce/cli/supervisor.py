@@ -166,7 +166,8 @@ class Supervisor:
     async def _must_be_heard(self, child: Child, life: Life) -> None:
         """A process that hangs ends by itself never, and holds a place that another could fill."""
         try:
-            await asyncio.wait_for(self._heard(child.name), self._greets_within_s)
+            async with asyncio.timeout(self._greets_within_s):
+                await self._heard(child.name)
         except TimeoutError:
             child.takes_spares = False
             self._say(f"the spare that took {child.name}'s place is not heard of within {self._greets_within_s:g} s")
@@ -187,7 +188,8 @@ class Supervisor:
         pause_s = child.back_off.after(lived_s)
         self._say(f"{child.name} {describe_end(code)}; {self._next(child, pause_s)}")
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), pause_s)
+            async with asyncio.timeout(pause_s):
+                await self._stopping.wait()
 
     def _next(self, child: Child, pause_s: float = 0.0) -> str:
         """Where its next life comes from, and when."""

@@ -125,7 +125,8 @@ class GateControl:
 
     async def _until(self, holds: Callable[[], bool], otherwise: str) -> None:
         try:
-            await asyncio.wait_for(self._changed.wait_for(holds), WITHIN_S)
+            async with asyncio.timeout(WITHIN_S):
+                await self._changed.wait_for(holds)
         except TimeoutError:
             seen = ", ".join(f"{each.what} {each.kind}" for each in self._waiting) or "nothing"
             raise PeerUnusable(f"{self.name}: {otherwise}; what waits: {seen}.") from None

@@ -203,7 +203,8 @@ class Fleet:
         self._asked[key] = asyncio.get_running_loop().create_future()
         link.send(question(key[1]))
         try:
-            return await asyncio.wait_for(self._asked[key], within_s)
+            async with asyncio.timeout(within_s):
+                return await self._asked[key]
         except TimeoutError:
             return None
         finally:

@@ -168,7 +168,8 @@ class Generation:
 
     async def _next(self, halves: Halves) -> Tokens | GaveUp:
         try:
-            return await asyncio.wait_for(halves.next(), self._left_s())
+            async with asyncio.timeout(self._left_s()):
+                return await halves.next()
         except TimeoutError:
             self.ending = CallOff(DEADLINE)
             raise GenerationFailed(DEADLINE) from None

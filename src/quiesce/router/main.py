@@ -168,7 +168,8 @@ class Server(uvicorn.Server):
     async def _end_requests(self) -> None:
         with contextlib.suppress(TimeoutError):
             left_s = min(self.service.settings.grace_s, self._deadline_s - _now_s())
-            await asyncio.wait_for(self._hurry.wait(), max(0.0, left_s))
+            async with asyncio.timeout(max(0.0, left_s)):
+                await self._hurry.wait()
         when = "second signal" if self._hurry.is_set() else "grace period"
         if count := self.service.stopping.call_off():
             _log.warning("%d %s ended at the %s", count, "request" if count == 1 else "requests", when)

@@ -180,7 +180,8 @@ async def _joined(worker: Worker) -> bool:
 
     threading.Thread(target=join, name="join", daemon=True).start()
     try:
-        await asyncio.wait_for(joined.wait(), JOIN_S)
+        async with asyncio.timeout(JOIN_S):
+            await joined.wait()
     except TimeoutError:
         return False
     return True

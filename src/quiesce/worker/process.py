@@ -345,7 +345,8 @@ class WorkerProcess(ABC):
         if self._quiet.is_set():
             return True
         try:
-            await asyncio.wait_for(self._quiet.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._quiet.wait()
         except TimeoutError:
             return False
         return True
