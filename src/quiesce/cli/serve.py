@@ -35,6 +35,7 @@ from quiesce.errors import ConfigurationError, MachineLacksError
 from quiesce.protocol.dispatch import Welcome
 from quiesce.router.tenants_file import read_tenants
 from quiesce.telemetry.logs import configure, ids
+from quiesce.telemetry.spans import require_exporter
 from quiesce.text.catalog import ModelSource, resolve
 from quiesce.transport.registry import backend, require_trusted
 
@@ -227,8 +228,7 @@ def _checked(composed: Composed) -> tuple[ServeSettings, ModelSource]:
     if "port" in composed.values or not problems:  # a default that nobody asked for is no news beside what is wrong
         problems += _wrong_port(composed)
     problems.extend(front_problems(composed))
-    problems += _wrong_tenants(composed)
-    problems += _wrong_transport(composed)
+    problems += [*_wrong_tenants(composed), *_wrong_traces(composed), *_wrong_transport(composed)]
     source = None
     try:
         source = resolve(str(composed.get("model")))
@@ -257,6 +257,15 @@ def _wrong_tenants(composed: Composed) -> list[str]:
     try:
         if file := composed.get("tenants"):
             read_tenants(Path(str(file)), b"")
+    except ConfigurationError as error:
+        return error.problems
+    return []
+
+
+def _wrong_traces(composed: Composed) -> list[str]:
+    endpoint = composed.get("otlp_endpoint")
+    try:
+        require_exporter(None if endpoint is None else str(endpoint))
     except ConfigurationError as error:
         return error.problems
     return []

@@ -28,7 +28,7 @@ from quiesce.router.service import Service
 from quiesce.router.settings import RouterSettings
 from quiesce.telemetry import logs
 from quiesce.telemetry.metrics import Telemetry
-from quiesce.telemetry.spans import open_spans
+from quiesce.telemetry.spans import open_spans, require_exporter
 from quiesce.text.model import TextModel
 
 _KEEP_ALIVE_S = 75
@@ -44,6 +44,7 @@ def run(settings: RouterSettings, text: TextModel | None = None) -> int:
     `text` is the model's text side where it has been loaded already.
     Raises ConfigurationError, MachineLacksError.
     """
+    require_exporter(settings.otlp_endpoint)
     logs.configure(settings.log_level, "router", "router", settings.log_format)
     make_room(settings)
     return asyncio.run(_serve(settings, text or TextModel.load(settings.model)))
