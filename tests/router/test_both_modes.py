@@ -18,7 +18,7 @@ import pytest_asyncio
 
 from quiesce.lab.cluster import Cluster
 
-from .asking import CHAT, COMPLETION, events
+from .asking import CHAT, COMPLETION, events, streamed_calls
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -362,6 +362,8 @@ CALL_TABLE: dict[str, Body] = {
     "named": {"tool_choice": {"type": "function", "function": {"name": "paint"}}},
     "required, one": {"tool_choice": "required", "parallel_tool_calls": False},
     "required, drawn": {"tool_choice": "required", **WARM, "n": 2, "logprobs": True},
+    "required, cut in its arguments": {"tool_choice": "required", "n": 2, **WARM, "max_tokens": 52},
+    "required, cut before them": {"tool_choice": "required", "max_tokens": 20},
     "a call or an answer in JSON": {
         "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": COLOUR}}
     },
@@ -378,8 +380,14 @@ async def test_a_call_is_the_same(modes: Modes, name: str) -> None:
     for client in (modes.apart, modes.together):
         whole = await client.post(CHAT, json=body)
         assert whole.status_code == 200, whole.text
-        documents += [told_calls(whole.json()), await streamed_calls(client, body)]
+        documents += [told_calls(whole.json()), await streamed_calls_of(client, body)]
     assert documents[0] == documents[1] == documents[2] == documents[3]
+    if "cut" in name:
+        begun = [["{"]] * 2 if "in its" in name else [[]]
+        assert [(reason, [text[:1] for _, text in calls]) for reason, calls in documents[0]] == [
+            ("length", each) for each in begun
+        ]
+        return
     several = name in ("required", "required, drawn")
     for reason, calls in documents[0]:
         assert reason == ("stop" if "answer" in name else "length" if reason == "length" and several else "tool_calls")
@@ -389,22 +397,19 @@ async def test_a_call_is_the_same(modes: Modes, name: str) -> None:
 
 
 def told_calls(document: Document) -> list[Any]:
-    """Why each choice ended, and what it calls."""
+    """Why each choice ended, and what it calls; of the markup nothing is ever content."""
+    assert not any("<tool" in (choice["message"]["content"] or "") for choice in document["choices"])
     return [
         (choice["finish_reason"], [_function(call) for call in choice["message"].get("tool_calls", ())])
         for choice in document["choices"]
     ]
 
 
-async def streamed_calls(client: httpx.AsyncClient, body: Body) -> list[Any]:
+async def streamed_calls_of(client: httpx.AsyncClient, body: Body) -> list[Any]:
     documents = events(await client.post(CHAT, json=body | {"stream": True}))
-    choices: dict[int, list[Any]] = {}
-    reasons: dict[int, str] = {}
-    for choice in (choice for document in documents for choice in document["choices"]):
-        mine = choices.setdefault(choice["index"], [])
-        mine += [_function(call) for call in choice["delta"].get("tool_calls", ())]
-        reasons[choice["index"]] = choice["finish_reason"]
-    return [(reasons[index], choices[index]) for index in sorted(choices)]
+    reasons = {c["index"]: c["finish_reason"] for document in documents for c in document["choices"]}
+    calls = {index: streamed_calls(documents, index) for index in sorted(reasons)}
+    return [(reasons[index], [(c["name"], c["arguments"]) for c in calls[index]]) for index in calls]
 
 
 def _function(call: Document) -> tuple[str, str]:

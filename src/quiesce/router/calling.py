@@ -57,7 +57,8 @@ class Calling:
         """A fresh one; `tail` is the end of its prompt, and `offset` is where its text begins."""
         if asked.tools is None or self._form is None:
             return Answer(self._text.detokenizer(tail), asked.stop, asked.min_tokens, offset)
-        calls = Calls(self._form, asked.tools.names, only_one=not asked.tools.parallel)
+        use = asked.tools
+        calls = Calls(self._form, use.names, only_one=not use.parallel, forced=bool(use.forced))
         detokenizer = self._text.detokenizer(tail, (self._form.begins, self._form.ends))
         return Answer(detokenizer, asked.stop, asked.min_tokens, offset, calls)
 
