@@ -31,6 +31,11 @@ FORCED: Body = {"logit_bias": {A: 100}}
 """Everything that is said is "A"."""
 WARM: Body = {"temperature": 1.0, "seed": 11}
 TOOL: Body = {"type": "function", "function": {"name": "rain", "parameters": {"type": "object"}}}
+COLOUR: Body = {
+    "type": "object", "properties": {"colour": {"enum": ["red", "blue", "</tool_call>"]}}, "required": ["colour"],
+    "additionalProperties": False,
+}  # fmt: skip
+PAINT: Body = {"type": "function", "function": {"name": "paint", "parameters": COLOUR}}
 CALLS: Body = {"prompt": "hello world", "max_tokens": 12, "temperature": 0}
 CHATS: Body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 12, "temperature": 0}
 
@@ -138,6 +143,13 @@ TABLE: dict[str, Body] = {
         stop=["qq", "zz"], stop_token_ids=[10, 33], guided_regex="[A-Za-z ]{4,30}",
     ),
     "tools": chat(tools=[TOOL], parallel_tool_calls=True),
+    "tools that are allowed": chat(
+        tools=[TOOL, PAINT],
+        tool_choice={
+            "type": "allowed_tools",
+            "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": "rain"}}]},
+        },
+    ),
     "tools that are not to be called": chat(tools=[TOOL], tool_choice="none"),
     "a tool's result": chat(
         tools=[TOOL],
@@ -352,16 +364,18 @@ async def test_the_parameter_does_something(modes: Modes, name: str) -> None:
     assert as_streamed(answer)["choices"][0]["text"] != as_streamed(other)["choices"][0]["text"]
 
 
-COLOUR: Body = {
-    "type": "object", "properties": {"colour": {"enum": ["red", "blue", "</tool_call>"]}}, "required": ["colour"],
-    "additionalProperties": False,
-}  # fmt: skip
-PAINT: Body = {"type": "function", "function": {"name": "paint", "parameters": COLOUR}}
 CALL_TABLE: dict[str, Body] = {
     "required": {"tool_choice": "required"},
     "named": {"tool_choice": {"type": "function", "function": {"name": "paint"}}},
     "required, one": {"tool_choice": "required", "parallel_tool_calls": False},
     "required, drawn": {"tool_choice": "required", **WARM, "n": 2, "logprobs": True},
+    "required of those allowed": {
+        "tool_choice": {
+            "type": "allowed_tools",
+            "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "wash"}}]},
+        },
+        "parallel_tool_calls": False,
+    },
     "required, cut in its arguments": {"tool_choice": "required", "n": 2, **WARM, "max_tokens": 52},
     "required, cut before them": {"tool_choice": "required", "max_tokens": 20},
     "a call or an answer in JSON": {
@@ -392,7 +406,7 @@ async def test_a_call_is_the_same(modes: Modes, name: str) -> None:
     for reason, calls in documents[0]:
         assert reason == ("stop" if "answer" in name else "length" if reason == "length" and several else "tool_calls")
         assert len(calls) == 1 or (several and calls) or "answer" in name
-        assert all(function in ("paint", "wash") for function, _ in calls)
+        assert all(function in (["wash"] if "allowed" in name else ["paint", "wash"]) for function, _ in calls)
         assert all(json.loads(arguments)["colour"] in ("red", "blue", "</tool_call>") for _, arguments in calls)
 
 

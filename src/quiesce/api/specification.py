@@ -70,6 +70,13 @@ CHAT_EXAMPLES: Mapping[str, dict[str, Any]] = {
         "tools": [{"type": "function", "function": {"name": "rain", "parameters": {"type": "object"}}}],
         "tool_choice": "auto", "parallel_tool_calls": False,
     },
+    "one of the tools that are allowed": {
+        "messages": [{"role": "user", "content": "Rain?"}], "max_tokens": 64,
+        "tools": [{"type": "function", "function": {"name": name}} for name in ("rain", "snow")],
+        "tool_choice": {"type": "allowed_tools", "allowed_tools": {
+            "mode": "required", "tools": [{"type": "function", "function": {"name": "rain"}}],
+        }},
+    },
 }  # fmt: skip
 COMPLETION_EXAMPLES: Mapping[str, dict[str, Any]] = {
     "a text": {"prompt": "Once upon a time", "max_tokens": 32, "stop": ["\n"]},
