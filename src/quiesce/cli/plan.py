@@ -108,6 +108,12 @@ def split_grace(grace_s: float) -> tuple[float, float]:
     return grace_s - workers_s, workers_s
 
 
+def stages(workers: Sequence[str], delay_s: float, grace_s: float) -> list[tuple[Sequence[str], float]]:
+    """Who is told to stop, one stage after the other, and how many seconds each stage has."""
+    router_s, workers_s = split_grace(grace_s)
+    return [((ROUTER_NAME,), delay_s + router_s + EXIT_S), (workers, workers_s + EXIT_S)]
+
+
 def _worker(run_dir: Path, name: str, entry: Entry, settings: dict[str, object]) -> Planned:
     said = settings | {"listen": _address(run_dir, name)}
     return _planned(run_dir, name.rpartition("-")[0], name, entry, said, ("--name", name))

@@ -101,7 +101,7 @@ def router_command(run: RunRouter) -> SettingsCommand:
         warning = open_door_warning(settings.host, bool(settings.api_key or settings.tenants))
         if warning and parent_fd is None:  # a supervisor has said it
             click.echo(f"quiesce: warning: {warning}", err=True)
-        _follow_parent(parent_fd, settings.grace_s)
+        _follow_parent(parent_fd, settings.drain_delay_s + settings.grace_s)
         return run(settings)
 
     return SettingsCommand(
