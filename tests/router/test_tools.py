@@ -266,7 +266,14 @@ async def test_how_many_tokens_tools_take(deployment: Deployment) -> None:
     assert (await chat(client, tools=[WEATHER])).json()["usage"]["prompt_tokens"] == count
 
 
-@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "weather"}}])
+def allowed(mode: str) -> Any:
+    tools = [{"type": "function", "function": {"name": "weather"}}]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
+@pytest.mark.parametrize(
+    "choice", ["required", {"type": "function", "function": {"name": "weather"}}, allowed("required")]
+)
 async def test_a_call_that_must_be_made_is_a_grammar(deployment: Deployment, choice: Any) -> None:
     client = await deployment.start()
     deployment.decode.plans = [say(called(OSLO))]
@@ -277,6 +284,20 @@ async def test_a_call_that_must_be_made_is_a_grammar(deployment: Deployment, cho
     assert "weather" in decode
     assert ("time" in decode) is (choice == "required")
     assert "time" in prompt_of(deployment)
+
+
+async def test_a_model_that_decides_knows_only_the_tools_that_are_allowed(deployment: Deployment) -> None:
+    """And calls no other one."""
+    client = await deployment.start()
+    other = called(OSLO).replace("weather", "time")
+    deployment.decode.plans = [say(called(OSLO)), say(other)]
+    fields = {"tools": [WEATHER, NAMED], "tool_choice": allowed("auto")}
+    choices = [(await chat(client, **fields)).json()["choices"][0] for _ in range(2)]
+    assert calls_of(choices[0]["message"]) == [("weather", OSLO)]
+    assert choices[1]["message"]["content"] == other
+    assert "weather" in prompt_of(deployment)
+    assert '"time"' not in prompt_of(deployment)
+    assert not deployment.decode.submits[0].sampling.grammar
 
 
 NAMED: ChatCompletionToolParam = {"type": "function", "function": {"name": "time"}}
