@@ -107,6 +107,18 @@ def test_what_is_repeated() -> None:
     assert (repeated.tools, repeated.tool_choice) == ([RAIN], "none")
 
 
+@pytest.mark.parametrize(("mode", "forced"), [("auto", ()), ("required", ("rain",))])
+def test_tools_that_are_allowed(mode: str, forced: tuple[str, ...]) -> None:
+    choice = {"type": "allowed_tools", "mode": mode, "tools": [{"type": "function", "name": "rain"}]}
+    asked = response(tools=[RAIN | {"name": "snow"}, RAIN], tool_choice=choice)
+    assert asked.tools is not None
+    assert asked.tools.forced == forced
+    assert asked.tools.names == (("snow", "rain") if forced else ("rain",))
+    assert asked.repeated is not None
+    assert asked.repeated.tool_choice == choice
+    assert len(asked.repeated.tools) == 2
+
+
 def test_null_and_what_happens_anyway_are_the_same_as_absent() -> None:
     names = (
         "instructions",

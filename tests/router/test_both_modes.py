@@ -18,7 +18,7 @@ import pytest_asyncio
 
 from quiesce.lab.cluster import Cluster
 
-from .asking import CHAT, COMPLETION, events
+from .asking import CHAT, COMPLETION, events, streamed_calls
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -31,6 +31,11 @@ FORCED: Body = {"logit_bias": {A: 100}}
 """Everything that is said is "A"."""
 WARM: Body = {"temperature": 1.0, "seed": 11}
 TOOL: Body = {"type": "function", "function": {"name": "rain", "parameters": {"type": "object"}}}
+COLOUR: Body = {
+    "type": "object", "properties": {"colour": {"enum": ["red", "blue", "</tool_call>"]}}, "required": ["colour"],
+    "additionalProperties": False,
+}  # fmt: skip
+PAINT: Body = {"type": "function", "function": {"name": "paint", "parameters": COLOUR}}
 CALLS: Body = {"prompt": "hello world", "max_tokens": 12, "temperature": 0}
 CHATS: Body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 12, "temperature": 0}
 
@@ -92,6 +97,12 @@ TABLE: dict[str, Body] = {
     "echo of one token with logprobs": completion(prompt=[7], echo=True, logprobs=0, max_tokens=2),
     "echo of a batch with logprobs": completion(prompt=["one", "two, longer"], n=2, echo=True, logprobs=0, **WARM),
     "echo of ids": completion(prompt=[104, 0xC3, 0xA9], echo=True),
+    "the prompt alone": completion(echo=True, max_tokens=0),
+    "the prompt alone with logprobs": completion(prompt="ten tokens", echo=True, max_tokens=0, logprobs=3),
+    "one token alone with logprobs": completion(prompt=[7], echo=True, max_tokens=0, logprobs=0),
+    "a batch of prompts alone": completion(
+        prompt=["one", "two, longer", "x" * 70], n=2, echo=True, max_tokens=0, logprobs=0, logit_bias={EOS: 100}
+    ),
     "n": completion(**WARM, n=3),
     "a batch": completion(**WARM, prompt=["one", "two, longer", "x" * 70], logprobs=1),
     "a batch of ids, n each": completion(**WARM, prompt=[[1, 2, 3], [4]], n=2),
@@ -138,6 +149,13 @@ TABLE: dict[str, Body] = {
         stop=["qq", "zz"], stop_token_ids=[10, 33], guided_regex="[A-Za-z ]{4,30}",
     ),
     "tools": chat(tools=[TOOL], parallel_tool_calls=True),
+    "tools that are allowed": chat(
+        tools=[TOOL, PAINT],
+        tool_choice={
+            "type": "allowed_tools",
+            "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": "rain"}}]},
+        },
+    ),
     "tools that are not to be called": chat(tools=[TOOL], tool_choice="none"),
     "a tool's result": chat(
         tools=[TOOL],
@@ -195,6 +213,10 @@ SAID: dict[str, Callable[[Document], object]] = {
     "a grammar and no ignore_eos": lambda answer: end(answer) == ("a", "stop"),
     "echo with logprobs": lambda answer: told_of(answer) == [None, *"f" * 22],
     "echo of one token with logprobs": lambda answer: told_of(answer) == [None, "f", "f"],
+    "the prompt alone": lambda answer: end(answer) == ("hello world", "length") and usage(answer) == (11, 0),
+    "the prompt alone with logprobs": lambda answer: told_of(answer) == [None, *"f" * 9] and usage(answer) == (10, 0),
+    "one token alone with logprobs": lambda answer: told_of(answer) == [None],
+    "a batch of prompts alone": lambda answer: usage(answer) == (84, 0),
     "echo of ids": lambda answer: answer["choices"][0]["text"].startswith("hé"),
 }
 """What the answer must be, where that can be said beforehand."""
@@ -352,16 +374,20 @@ async def test_the_parameter_does_something(modes: Modes, name: str) -> None:
     assert as_streamed(answer)["choices"][0]["text"] != as_streamed(other)["choices"][0]["text"]
 
 
-COLOUR: Body = {
-    "type": "object", "properties": {"colour": {"enum": ["red", "blue", "</tool_call>"]}}, "required": ["colour"],
-    "additionalProperties": False,
-}  # fmt: skip
-PAINT: Body = {"type": "function", "function": {"name": "paint", "parameters": COLOUR}}
 CALL_TABLE: dict[str, Body] = {
     "required": {"tool_choice": "required"},
     "named": {"tool_choice": {"type": "function", "function": {"name": "paint"}}},
     "required, one": {"tool_choice": "required", "parallel_tool_calls": False},
     "required, drawn": {"tool_choice": "required", **WARM, "n": 2, "logprobs": True},
+    "required of those allowed": {
+        "tool_choice": {
+            "type": "allowed_tools",
+            "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "wash"}}]},
+        },
+        "parallel_tool_calls": False,
+    },
+    "required, cut in its arguments": {"tool_choice": "required", "n": 2, **WARM, "max_tokens": 52},
+    "required, cut before them": {"tool_choice": "required", "max_tokens": 20},
     "a call or an answer in JSON": {
         "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": COLOUR}}
     },
@@ -378,33 +404,36 @@ async def test_a_call_is_the_same(modes: Modes, name: str) -> None:
     for client in (modes.apart, modes.together):
         whole = await client.post(CHAT, json=body)
         assert whole.status_code == 200, whole.text
-        documents += [told_calls(whole.json()), await streamed_calls(client, body)]
+        documents += [told_calls(whole.json()), await streamed_calls_of(client, body)]
     assert documents[0] == documents[1] == documents[2] == documents[3]
+    if "cut" in name:
+        begun = [["{"]] * 2 if "in its" in name else [[]]
+        assert [(reason, [text[:1] for _, text in calls]) for reason, calls in documents[0]] == [
+            ("length", each) for each in begun
+        ]
+        return
     several = name in ("required", "required, drawn")
     for reason, calls in documents[0]:
         assert reason == ("stop" if "answer" in name else "length" if reason == "length" and several else "tool_calls")
         assert len(calls) == 1 or (several and calls) or "answer" in name
-        assert all(function in ("paint", "wash") for function, _ in calls)
+        assert all(function in (["wash"] if "allowed" in name else ["paint", "wash"]) for function, _ in calls)
         assert all(json.loads(arguments)["colour"] in ("red", "blue", "</tool_call>") for _, arguments in calls)
 
 
 def told_calls(document: Document) -> list[Any]:
-    """Why each choice ended, and what it calls."""
+    """Why each choice ended, and what it calls; of the markup nothing is ever content."""
+    assert not any("<tool" in (choice["message"]["content"] or "") for choice in document["choices"])
     return [
         (choice["finish_reason"], [_function(call) for call in choice["message"].get("tool_calls", ())])
         for choice in document["choices"]
     ]
 
 
-async def streamed_calls(client: httpx.AsyncClient, body: Body) -> list[Any]:
+async def streamed_calls_of(client: httpx.AsyncClient, body: Body) -> list[Any]:
     documents = events(await client.post(CHAT, json=body | {"stream": True}))
-    choices: dict[int, list[Any]] = {}
-    reasons: dict[int, str] = {}
-    for choice in (choice for document in documents for choice in document["choices"]):
-        mine = choices.setdefault(choice["index"], [])
-        mine += [_function(call) for call in choice["delta"].get("tool_calls", ())]
-        reasons[choice["index"]] = choice["finish_reason"]
-    return [(reasons[index], choices[index]) for index in sorted(choices)]
+    reasons = {c["index"]: c["finish_reason"] for document in documents for c in document["choices"]}
+    calls = {index: streamed_calls(documents, index) for index in sorted(reasons)}
+    return [(reasons[index], [(c["name"], c["arguments"]) for c in calls[index]]) for index in calls]
 
 
 def _function(call: Document) -> tuple[str, str]:
@@ -460,10 +489,10 @@ async def test_a_prompts_logprobs_are_those_of_saying_it(modes: Modes) -> None:
         said = (await whole(client, body))["choices"][0]["logprobs"]
         given = body | {"prompt": [104, 105, *(byte_of(token) for token in said["tokens"])], "echo": True}
         for _ in range(2):
-            told = (await whole(client, given | {"max_tokens": 1}))["choices"][0]["logprobs"]
-            assert told["tokens"][2:32] == said["tokens"]
-            assert told["token_logprobs"][2:32] == pytest.approx(said["token_logprobs"], abs=1e-4)
-            assert [set(each) for each in told["top_logprobs"][2:32]] == [set(each) for each in said["top_logprobs"]]
+            told = (await whole(client, given | {"max_tokens": 0}))["choices"][0]["logprobs"]
+            assert told["tokens"][2:] == said["tokens"]
+            assert told["token_logprobs"][2:] == pytest.approx(said["token_logprobs"], abs=1e-4)
+            assert [set(each) for each in told["top_logprobs"][2:]] == [set(each) for each in said["top_logprobs"]]
 
 
 def byte_of(token: str) -> int:

@@ -12,8 +12,12 @@ from quiesce.api.fields import refuse_others
 from quiesce.api.formats import JsonSchema, JsonSchemaFormat, ResponseFormat, TextFormat
 from quiesce.api.reading import invalid, read, refuse_deeper
 from quiesce.api.requests import (
+    AllowedList,
+    AllowedResponseTools,
+    AllowedTools,
     CalledFunction,
     ChatBody,
+    Choice,
     FlatSchemaFormat,
     Function,
     FunctionNamed,
@@ -23,6 +27,7 @@ from quiesce.api.requests import (
     NamedTool,
     Part,
     ResponseBody,
+    ResponseChoice,
     ResponseTool,
     TextConfig,
     Tool,
@@ -60,15 +65,12 @@ def _as_chat(response: ResponseBody) -> ChatBody:
     messages = _messages(response.input)
     if response.instructions is not None:
         messages.insert(0, Message("system", response.instructions))
-    choice = response.tool_choice
     return ChatBody(
         messages=messages,
         max_completion_tokens=response.max_output_tokens,
         response_format=_form(response.text),
         tools=[_tool(tool) for tool in response.tools or ()],
-        tool_choice=NamedTool("function", FunctionNamed(choice.name))
-        if isinstance(choice, NamedResponseTool)
-        else choice,
+        tool_choice=_choice(response.tool_choice),
         **{name: getattr(response, name) for name in _SAME},
     )
 
@@ -78,6 +80,20 @@ def _form(text: TextConfig | None) -> ResponseFormat | None:
     if isinstance(form, FlatSchemaFormat):
         return JsonSchemaFormat(JsonSchema(form.name, form.schema, form.strict, form.description))
     return form
+
+
+def _choice(choice: ResponseChoice) -> Choice:
+    match choice:
+        case NamedResponseTool():
+            return _named(choice)
+        case AllowedResponseTools(mode, tools):
+            return AllowedTools(AllowedList(mode, [_named(tool) for tool in tools]))
+        case _:
+            return choice
+
+
+def _named(tool: NamedResponseTool) -> NamedTool:
+    return NamedTool(FunctionNamed(tool.name))
 
 
 def _tool(tool: ResponseTool) -> Tool:

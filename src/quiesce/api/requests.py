@@ -106,9 +106,22 @@ class FunctionNamed(msgspec.Struct, frozen=True):
     name: FunctionName
 
 
-class NamedTool(msgspec.Struct, frozen=True):
-    type: Literal["function"]
+class NamedTool(msgspec.Struct, frozen=True, tag_field="type", tag="function"):
     function: FunctionNamed
+
+
+class AllowedList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of `tools` only these: the model decides (`auto`), or calls one of them (`required`)."""
+
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[NamedTool], Meta(min_length=1, max_length=128)]
+
+
+class AllowedTools(msgspec.Struct, frozen=True, tag_field="type", tag="allowed_tools"):
+    allowed_tools: AllowedList
+
+
+Choice = Literal["none", "auto", "required"] | NamedTool | AllowedTools | None
 
 
 class Body(FormFields, frozen=True, kw_only=True):
@@ -145,13 +158,18 @@ class ChatBody(Body, frozen=True, kw_only=True):
     logprobs: bool | None = None
     top_logprobs: Alternatives | None = None
     tools: Annotated[list[Tool], Meta(max_length=128)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tool_choice: Choice = None
     parallel_tool_calls: bool | None = None
 
 
 class CompletionBody(Body, frozen=True, kw_only=True):
-    """`prompt` is a text, token ids, or a list of such prompts. `logprobs` counts alternatives."""
+    """`prompt` is a text, token ids, or a list of such prompts. `logprobs` counts alternatives.
 
+    With `echo`, `max_tokens` may be 0: the answer is the prompt, with `logprobs` how likely each of its tokens is. The
+    prompt must leave room for one more token nevertheless.
+    """
+
+    max_tokens: Least | None = None
     prompt: str | Annotated[list[TokenId | str | TokenIdList], Meta(min_length=1)]
     logprobs: Alternatives | None = None
     echo: bool | None = None
@@ -179,9 +197,20 @@ class ResponseTool(msgspec.Struct, frozen=True):
     strict: bool | None = None
 
 
-class NamedResponseTool(msgspec.Struct, frozen=True):
-    type: Literal["function"]
+class NamedResponseTool(msgspec.Struct, frozen=True, tag_field="type", tag="function"):
     name: FunctionName
+
+
+class AllowedResponseTools(
+    msgspec.Struct, frozen=True, tag_field="type", tag="allowed_tools", forbid_unknown_fields=True
+):
+    """Of `tools` only these: the model decides (`auto`), or calls one of them (`required`)."""
+
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[NamedResponseTool], Meta(min_length=1, max_length=128)]
+
+
+ResponseChoice = Literal["none", "auto", "required"] | NamedResponseTool | AllowedResponseTools | None
 
 
 class FlatSchemaFormat(JsonSchema, frozen=True, tag_field="type", tag="json_schema", forbid_unknown_fields=True):
@@ -218,7 +247,7 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
     stream_options: ResponseStreamOptions | None = None
     text: TextConfig | None = None
     tools: Annotated[list[ResponseTool], Meta(max_length=128)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedResponseTool | None = None
+    tool_choice: ResponseChoice = None
     parallel_tool_calls: bool | None = None
     truncation: Literal["disabled"] | None = None
     temperature: Temperature | None = None

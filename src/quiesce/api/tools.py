@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from quiesce.api.reading import invalid, refuse_deeper
-from quiesce.api.requests import ChatBody, NamedTool, Tool
+from quiesce.api.requests import AllowedList, AllowedTools, ChatBody, Choice, NamedTool, Tool
 
 MOST_TOOLS_BYTES = 256 << 10
 
@@ -48,7 +48,10 @@ def tool_use(body: ChatBody, fields: Mapping[str, msgspec.Raw]) -> ToolUse | Non
     if body.tool_choice == "none":
         return None
     several = body.parallel_tool_calls is not False and not isinstance(body.tool_choice, NamedTool)
-    return ToolUse(shown, several, _forced(body.tool_choice, body.tools))
+    named = _named(body.tool_choice, [tool.function.name for tool in body.tools])
+    if _may_decide(body.tool_choice):  # nothing but its ignorance keeps it from calling the others
+        return ToolUse(tuple(tool for tool in shown if tool["function"]["name"] in named), several)
+    return ToolUse(shown, several, named)
 
 
 def as_shown(tools: Sequence[Tool]) -> tuple[dict[str, Any], ...]:
@@ -66,10 +69,22 @@ def _check(tools: Sequence[Tool], size_bytes: int) -> None:
         raise invalid(f"tools: {times} functions have the name {name}.", "tools")
 
 
-def _forced(choice: str | NamedTool | None, tools: Sequence[Tool]) -> tuple[str, ...]:
-    names = tuple(tool.function.name for tool in tools)
-    if not isinstance(choice, NamedTool):
-        return names if choice == "required" else ()
-    if choice.function.name not in names:
-        raise invalid(f"tool_choice: there is no tool {choice.function.name}.", "tool_choice")
-    return (choice.function.name,)
+def _may_decide(choice: Choice) -> bool:
+    """Whether the model may also call nothing."""
+    if isinstance(choice, AllowedTools):
+        return choice.allowed_tools.mode == "auto"
+    return choice in (None, "auto")
+
+
+def _named(choice: Choice, offered: Sequence[str]) -> tuple[str, ...]:
+    """The functions that a choice is about, in the order of the offer. Raises RequestRejected for one that has none."""
+    match choice:
+        case NamedTool(function):
+            chosen = {function.name}
+        case AllowedTools(AllowedList(_, tools)):
+            chosen = {tool.function.name for tool in tools}
+        case _:
+            chosen = set(offered)
+    if unknown := sorted(chosen.difference(offered)):
+        raise invalid(f"tool_choice: there is no tool {unknown[0]}.", "tool_choice")
+    return tuple(name for name in offered if name in chosen)

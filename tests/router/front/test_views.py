@@ -124,6 +124,16 @@ async def test_health_is_the_workers(fronts: Fronts) -> None:
     error_of(await fronts.prefill.get("/server_info"), 503)
 
 
+async def test_health_is_no_more_from_the_moment_when_the_server_stops(fronts: Fronts) -> None:
+    await fronts.start(drain_delay_s=3600.0)
+    assert fronts.deployment.server is not None
+    fronts.deployment.server.stop()
+    for client in (fronts.prefill, fronts.decode):
+        response = await client.get("/health")
+        assert (response.status_code, response.json()["reason"]) == (503, "the server is stopping")
+    assert (await fronts.decode.get("/server_info")).json()["status"] == "the server is stopping"
+
+
 async def test_health_generate_of_half_a_pair_asks_its_loop(fronts: Fronts) -> None:
     await fronts.start()
     fronts.deployment.decode.snapshot = snapshot(fronts.deployment.decode)

@@ -87,6 +87,8 @@ class FrontService(Service):
 
     def trouble(self) -> str:
         """Why the worker cannot be used now, or ""."""
+        if self.stopping.leaving:
+            return "the server is stopping"
         problem = unfit(self.link, self.text.name)
         if not problem and self.role == "decode" and not self.link.peers:
             return "no prefill worker is connected to it"
