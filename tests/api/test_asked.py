@@ -135,6 +135,27 @@ def test_best_of_is_refused_with_advice() -> None:
             read(best_of=4)
 
 
+def test_no_tokens_are_the_prompt_alone() -> None:
+    """Of the one token that workers must have room for nobody is told."""
+    asked = completion(max_tokens=0, echo=True)
+    assert (asked.prompt_alone, asked.max_tokens, asked.usual_max_tokens) == (True, None, 1)
+    assert not completion(max_tokens=1, echo=True).prompt_alone
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({}, "max_tokens"),
+        ({"echo": False, "logprobs": 1}, "max_tokens"),
+        ({"echo": True, "min_tokens": 1}, "min_tokens"),
+    ],
+)
+def test_no_tokens_are_asked_for_with_echo_alone(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(RequestRejected) as caught:
+        completion(max_tokens=0, **fields)
+    assert (caught.value.code, caught.value.param) == ("invalid_value", param)
+
+
 @pytest.mark.parametrize(
     "prompt", [None, [], [[]], [-1], [1 << 32], [1.5], [True], {}, 5, [1, "a"], ["a", 1], [[1], 1]]
 )

@@ -163,8 +163,13 @@ class ChatBody(Body, frozen=True, kw_only=True):
 
 
 class CompletionBody(Body, frozen=True, kw_only=True):
-    """`prompt` is a text, token ids, or a list of such prompts. `logprobs` counts alternatives."""
+    """`prompt` is a text, token ids, or a list of such prompts. `logprobs` counts alternatives.
 
+    With `echo`, `max_tokens` may be 0: the answer is the prompt, with `logprobs` how likely each of its tokens is. The
+    prompt must leave room for one more token nevertheless.
+    """
+
+    max_tokens: Least | None = None
     prompt: str | Annotated[list[TokenId | str | TokenIdList], Meta(min_length=1)]
     logprobs: Alternatives | None = None
     echo: bool | None = None
