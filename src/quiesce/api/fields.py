@@ -45,7 +45,8 @@ def refuse_others(
 ) -> None:
     """Raises RequestRejected for the first field that is not `honoured`, not stripped, and would change the answer.
 
-    `instead` are names from elsewhere, in lower case, and what they are called in this dialect. The code is `unsupported_parameter` for names that are known, here or elsewhere, else `unknown_parameter`.
+    `instead` are names from elsewhere, in lower case, and what they are called in this dialect. The code is
+    `unsupported_parameter` for names that are known, here or elsewhere, else `unknown_parameter`.
     """
     if len(fields) > _MOST_FIELDS:
         raise invalid(f"The body has {len(fields)} parameters; at most {_MOST_FIELDS} are looked at.", None)
