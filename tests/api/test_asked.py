@@ -108,6 +108,8 @@ def test_logprobs_count_alternatives(asked: Asked, logprobs: int | None) -> None
         ({"min_tokens": 6, "max_tokens": 5}, "min_tokens"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"stream_options": {"continuous_usage_stats": True}}, "stream_options"),
+        ({"stream": False, "stream_options": {"include_usage": True}}, "stream_options"),
+        ({"stream": True, "stream_options": {"include_usages": True}}, "stream_options"),
     ],
 )
 def test_what_does_not_go_together(fields: dict[str, Any], param: str) -> None:

@@ -116,6 +116,9 @@ TABLE: dict[str, Body] = {
     "max_completion_tokens": chat(max_completion_tokens=3),
     "chat without a limit": CHATS | {"max_tokens": None, "logit_bias": {EOS: 3}, **WARM, "stop": ["x", "y"]},
     "json_schema": chat(**WARM, **AS_PERSON, max_tokens=80),
+    "json_schema with what says nothing": chat(
+        **WARM, max_tokens=80, guided_json=PERSON | {"not": False, "uniqueItems": False, "unevaluatedProperties": True}
+    ),
     "json_schema, greedy": chat(**AS_PERSON, max_tokens=80),
     "json_schema, cut": completion(**WARM, **AS_PERSON, max_tokens=9),
     "json_object": chat(**WARM, response_format={"type": "json_object"}, logit_bias={"125": 50}, max_tokens=80),
@@ -189,6 +192,7 @@ SAID: dict[str, Callable[[Document], object]] = {
     "n": lambda answer: len({choice["text"] for choice in answer["choices"]}) == 3,
     "max_completion_tokens": lambda answer: answer["usage"]["completion_tokens"] == 3,
     "json_schema": lambda answer: is_person(text_of(answer)) and end(answer)[1] == "stop",
+    "json_schema with what says nothing": lambda answer: is_person(text_of(answer)) and end(answer)[1] == "stop",
     "json_schema, greedy": lambda answer: is_person(text_of(answer)) and end(answer)[1] == "stop",
     "json_schema, cut": lambda answer: end(answer)[0].startswith('{"name": ') and end(answer)[1] == "length",
     "json_object": lambda answer: isinstance(json.loads(text_of(answer)), dict),

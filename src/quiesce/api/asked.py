@@ -13,7 +13,7 @@ from quiesce.api.formats import Grammar, grammar_of
 from quiesce.api.reading import invalid, read
 from quiesce.api.requests import Body, ChatBody, CompletionBody, StreamOptions
 from quiesce.api.response_object import Repeated
-from quiesce.api.tools import ToolUse, tool_use
+from quiesce.api.tools import ToolUse, refuse_other_kinds, tool_use
 from quiesce.errors import RequestRejected
 
 COMPLETION_MAX_TOKENS = 16
@@ -74,6 +74,7 @@ def read_chat(body: bytes, longest_tokens: int | None = None) -> Asked:
     How long messages are is known to whoever renders and tokenises them.
     """
     fields = _fields(body, ChatBody)
+    refuse_other_kinds(fields)
     return asked_of_chat(read(body, ChatBody), fields)
 
 

@@ -47,11 +47,15 @@ FunctionName = Annotated[str, Meta(pattern="^[a-zA-Z0-9_-]{1,64}$")]
 CallId = Annotated[str, Meta(max_length=128)]
 
 
-class StreamOptions(msgspec.Struct, frozen=True):
-    """`include_usage` asks for a last chunk with token counts, `continuous_usage_stats` for counts in every chunk."""
+class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`include_usage` asks for a last chunk with token counts, `continuous_usage_stats` for counts in every chunk.
+
+    Nothing is ever obfuscated.
+    """
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
+    include_obfuscation: bool | None = None
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -217,14 +221,14 @@ class FlatSchemaFormat(JsonSchema, frozen=True, tag_field="type", tag="json_sche
     """JSON that is valid under a schema."""
 
 
-class TextConfig(msgspec.Struct, frozen=True):
-    """`format` is `response_format`, a level flatter."""
+class TextConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`format` is `response_format`, a level flatter. No model here takes a `verbosity` but `medium`."""
 
     format: TextFormat | JsonObjectFormat | FlatSchemaFormat | None = None
-    verbosity: Literal["medium"] | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
 
 
-class ResponseStreamOptions(msgspec.Struct, frozen=True):
+class ResponseStreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Nothing is ever obfuscated."""
 
     include_obfuscation: bool | None = None
@@ -249,7 +253,6 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
     tools: Annotated[list[ResponseTool], Meta(max_length=128)] | None = None
     tool_choice: ResponseChoice = None
     parallel_tool_calls: bool | None = None
-    truncation: Literal["disabled"] | None = None
     temperature: Temperature | None = None
     top_p: TopP | None = None
     top_k: TopK | None = None
