@@ -133,12 +133,14 @@ async def test_over_tcp_the_late_write_gets_in_when_nobody_guards() -> None:
 ONE_SIDED = {"mooncake": "unguarded_mooncake", "nixl": ""}
 """Transports without a fence, and what lets a late write in: mooncake's receiver lends what is leased, nixl's all."""
 DONOR = {"prompt": [65 + i % 26 for i in range(200)], "max_tokens": 32, "temperature": 0, "ignore_eos": True}
-VICTIM = {"prompt": [97 + i % 23 for i in range(170)], "max_tokens": 800, "temperature": 0, "ignore_eos": True}
+# Its answer is long enough that the late write lands in the middle of it.
+VICTIM = {"prompt": [97 + i % 23 for i in range(170)], "max_tokens": 1600, "temperature": 0, "ignore_eos": True}
 
 
 async def one_sided_race(transport: str, *flags: str, held: bool, broken: str = "") -> RaceReport:
     skip_unless_here(transport)
-    flags = (*FLAGS, "--model", "tiny", "--transport", transport, "--trust-network", *flags)
+    long = ("--model", "tiny", "--context-length", "2048", "--decode-pool-tokens", "4096")
+    flags = (*FLAGS, *long, "--transport", transport, "--trust-network", *flags)
     async with Cluster(*flags, environ={"QUIESCE_LAB": broken}) as cluster:
         return await race(cluster, DONOR, VICTIM, held=held, stamp=held)
 
