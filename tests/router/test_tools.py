@@ -105,6 +105,14 @@ async def test_one_call_when_they_are_not_to_be_parallel(deployment: Deployment,
         assert (calls_of(choice["message"]), choice["finish_reason"]) == ([("weather", OSLO)], "tool_calls")
 
 
+async def test_one_call_though_it_is_torn(deployment: Deployment) -> None:
+    client = await deployment.start()
+    deployment.decode.plans = [say(called("{oops}"), " so: ", called(OSLO), "more", finish="")]
+    choice = (await chat(client, tools=[WEATHER], parallel_tool_calls=False)).json()["choices"][0]
+    assert (calls_of(choice["message"]), choice["finish_reason"]) == ([("weather", "{")], "stop")
+    assert choice["message"]["content"] == "oops}}\n</tool_call> so:"
+
+
 @pytest.mark.parametrize("said", [called("[1]"), called(OSLO).replace("weather", "launch"), called(OSLO)[:30]])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_what_is_no_call_is_text(deployment: Deployment, said: str, stream: bool) -> None:

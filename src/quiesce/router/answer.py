@@ -136,7 +136,9 @@ class Answer:
         if self._calls is None:
             return (text,) if text else ()
         parts = self._calls.read(text, self.finish_reason)
-        if self._calls.enough or (self._calls.all_complete and self.finish_reason == "stop"):
+        if self._calls.enough:
+            self.finish_reason = "stop"
+        if self._calls.all_complete and self.finish_reason == "stop":
             self.finish_reason = "tool_calls"
         return parts
 
@@ -153,7 +155,7 @@ class NoAnswer(Answer):
 class Calls:
     """Reads an answer's calls and names them. `forced`: it is nothing else.
 
-    `only_one`: what is said after the first one is not part of the answer.
+    `only_one`: what is said after the first one is not part of the answer, nor is a second one if that was torn.
     """
 
     def __init__(self, form: CallFormat, names: Collection[str], *, only_one: bool, forced: bool) -> None:
@@ -164,7 +166,7 @@ class Calls:
 
     @property
     def enough(self) -> bool:
-        return self._only_one and self._complete > 0
+        return self._only_one and (self._complete > 0 or self._begun > 1)
 
     @property
     def all_complete(self) -> bool:
@@ -177,7 +179,9 @@ class Calls:
         for part in [*self._reader.push(text), *(self._reader.flush(cut=finish == "length") if finish else ())]:
             if self.enough:
                 break
-            parts.append(part if isinstance(part, str) else self._named(part))
+            named = part if isinstance(part, str) else self._named(part)
+            if isinstance(named, str) or not (self._only_one and named.index):
+                parts.append(named)
         return parts
 
     def _named(self, part: CallPart) -> Called:
