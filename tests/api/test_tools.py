@@ -72,7 +72,7 @@ def test_no_tools(fields: Any) -> None:
     ("fields", "param"),
     [
         ({"tools": [tool("a b")]}, "tools"), ({"tools": [tool("a" * 65)]}, "tools"), ({"tools": [tool("")]}, "tools"),
-        ({"tools": [{"type": "web_search"}]}, "tools"), ({"tools": [{"function": {"name": "f"}}]}, "tools"),
+        ({"tools": [{"type": ["web_search"]}]}, "tools"), ({"tools": [{"function": {"name": "f"}}]}, "tools"),
         ({"tools": [tool(), tool()]}, "tools"), ({"tools": [tool(f"f{n}") for n in range(129)]}, "tools"),
         ({"tools": [tool(description="x" * (256 << 10))]}, "tools"), ({"tools": "f"}, "tools"),
         ({"tools": [tool(parameters=[])]}, "tools"),
@@ -82,7 +82,7 @@ def test_no_tools(fields: Any) -> None:
         ({"tools": [tool()], "tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
         ({"tools": [tool()], "tool_choice": "always"}, "tool_choice"),
         ({"tools": [tool()], "tool_choice": {"type": "allowed_tools"}}, "tool_choice"),
-        ({"tools": [tool()], "tool_choice": {"type": "mcp"}}, "tool_choice"),
+        ({"tools": [tool()], "tool_choice": {"type": 5}}, "tool_choice"),
         ({"tool_choice": allowed("auto", "f")}, "tool_choice"),
         ({"tools": [tool()], "tool_choice": allowed("auto")}, "tool_choice"),
         ({"tools": [tool()], "tool_choice": allowed("none", "weather")}, "tool_choice"),
@@ -97,6 +97,20 @@ def test_what_is_wrong_with_tools(fields: Any, param: str) -> None:
     assert (error.code, error.param) == ("invalid_value", param)
     assert param.split("[")[0] in error.message
     assert len(error.message) < 300
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": [tool(), {"type": "web_search"}]}, "tools[1]"),
+        ({"tools": [{"type": "custom", "custom": {"name": "f"}}]}, "tools[0]"),
+        ({"tools": [tool()], "tool_choice": {"type": "mcp"}}, "tool_choice"),
+    ],
+)
+def test_other_kinds_of_tools(fields: Any, param: str) -> None:
+    error = refusal(**fields)
+    assert (error.code, error.param) == ("unsupported_parameter", param)
+    assert "is not supported, only function" in error.message
 
 
 def test_the_deepest_parameters() -> None:

@@ -97,6 +97,12 @@ TABLE: dict[str, Body] = {
     "echo of one token with logprobs": completion(prompt=[7], echo=True, logprobs=0, max_tokens=2),
     "echo of a batch with logprobs": completion(prompt=["one", "two, longer"], n=2, echo=True, logprobs=0, **WARM),
     "echo of ids": completion(prompt=[104, 0xC3, 0xA9], echo=True),
+    "the prompt alone": completion(echo=True, max_tokens=0),
+    "the prompt alone with logprobs": completion(prompt="ten tokens", echo=True, max_tokens=0, logprobs=3),
+    "one token alone with logprobs": completion(prompt=[7], echo=True, max_tokens=0, logprobs=0),
+    "a batch of prompts alone": completion(
+        prompt=["one", "two, longer", "x" * 70], n=2, echo=True, max_tokens=0, logprobs=0, logit_bias={EOS: 100}
+    ),
     "n": completion(**WARM, n=3),
     "a batch": completion(**WARM, prompt=["one", "two, longer", "x" * 70], logprobs=1),
     "a batch of ids, n each": completion(**WARM, prompt=[[1, 2, 3], [4]], n=2),
@@ -110,6 +116,9 @@ TABLE: dict[str, Body] = {
     "max_completion_tokens": chat(max_completion_tokens=3),
     "chat without a limit": CHATS | {"max_tokens": None, "logit_bias": {EOS: 3}, **WARM, "stop": ["x", "y"]},
     "json_schema": chat(**WARM, **AS_PERSON, max_tokens=80),
+    "json_schema with what says nothing": chat(
+        **WARM, max_tokens=80, guided_json=PERSON | {"not": False, "uniqueItems": False, "unevaluatedProperties": True}
+    ),
     "json_schema, greedy": chat(**AS_PERSON, max_tokens=80),
     "json_schema, cut": completion(**WARM, **AS_PERSON, max_tokens=9),
     "json_object": chat(**WARM, response_format={"type": "json_object"}, logit_bias={"125": 50}, max_tokens=80),
@@ -183,6 +192,7 @@ SAID: dict[str, Callable[[Document], object]] = {
     "n": lambda answer: len({choice["text"] for choice in answer["choices"]}) == 3,
     "max_completion_tokens": lambda answer: answer["usage"]["completion_tokens"] == 3,
     "json_schema": lambda answer: is_person(text_of(answer)) and end(answer)[1] == "stop",
+    "json_schema with what says nothing": lambda answer: is_person(text_of(answer)) and end(answer)[1] == "stop",
     "json_schema, greedy": lambda answer: is_person(text_of(answer)) and end(answer)[1] == "stop",
     "json_schema, cut": lambda answer: end(answer)[0].startswith('{"name": ') and end(answer)[1] == "length",
     "json_object": lambda answer: isinstance(json.loads(text_of(answer)), dict),
@@ -207,6 +217,10 @@ SAID: dict[str, Callable[[Document], object]] = {
     "a grammar and no ignore_eos": lambda answer: end(answer) == ("a", "stop"),
     "echo with logprobs": lambda answer: told_of(answer) == [None, *"f" * 22],
     "echo of one token with logprobs": lambda answer: told_of(answer) == [None, "f", "f"],
+    "the prompt alone": lambda answer: end(answer) == ("hello world", "length") and usage(answer) == (11, 0),
+    "the prompt alone with logprobs": lambda answer: told_of(answer) == [None, *"f" * 9] and usage(answer) == (10, 0),
+    "one token alone with logprobs": lambda answer: told_of(answer) == [None],
+    "a batch of prompts alone": lambda answer: usage(answer) == (84, 0),
     "echo of ids": lambda answer: answer["choices"][0]["text"].startswith("hé"),
 }
 """What the answer must be, where that can be said beforehand."""
@@ -479,10 +493,10 @@ async def test_a_prompts_logprobs_are_those_of_saying_it(modes: Modes) -> None:
         said = (await whole(client, body))["choices"][0]["logprobs"]
         given = body | {"prompt": [104, 105, *(byte_of(token) for token in said["tokens"])], "echo": True}
         for _ in range(2):
-            told = (await whole(client, given | {"max_tokens": 1}))["choices"][0]["logprobs"]
-            assert told["tokens"][2:32] == said["tokens"]
-            assert told["token_logprobs"][2:32] == pytest.approx(said["token_logprobs"], abs=1e-4)
-            assert [set(each) for each in told["top_logprobs"][2:32]] == [set(each) for each in said["top_logprobs"]]
+            told = (await whole(client, given | {"max_tokens": 0}))["choices"][0]["logprobs"]
+            assert told["tokens"][2:] == said["tokens"]
+            assert told["token_logprobs"][2:] == pytest.approx(said["token_logprobs"], abs=1e-4)
+            assert [set(each) for each in told["top_logprobs"][2:]] == [set(each) for each in said["top_logprobs"]]
 
 
 def byte_of(token: str) -> int:

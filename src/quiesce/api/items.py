@@ -34,6 +34,8 @@ from quiesce.api.requests import (
     ToolCallBody,
 )
 from quiesce.api.response_object import Repeated
+from quiesce.api.tools import refuse_other_kinds
+from quiesce.api.unsupported import INSTEAD_IN_RESPONSES
 from quiesce.errors import RequestRejected
 
 _SAME = (
@@ -49,10 +51,13 @@ _TEXT_PARTS = ("input_text", "output_text", "text")
 def read_response(body: bytes, longest_tokens: int | None = None) -> Asked:
     """The body of `/v1/responses`. Raises RequestRejected, naming the parameter where there is one."""
     fields = read(body, dict[str, msgspec.Raw])
-    refuse_others(fields, ResponseBody.__struct_fields__)
+    refuse_others(fields, ResponseBody.__struct_fields__, INSTEAD_IN_RESPONSES)
+    refuse_other_kinds(fields)
     response = read(body, ResponseBody)
     if response.store:
         raise _unsupported("store: no response is kept here; leave it out, or say false.", "store")
+    if response.text and response.text.verbosity not in (None, "medium"):
+        raise _unsupported('text.verbosity: only "medium" is supported.', "text.verbosity")
     try:
         asked = asked_of_chat(_as_chat(response), fields)
     except RequestRejected as error:
@@ -146,7 +151,7 @@ def _messages(given: str | Sequence[InputItem]) -> list[Message]:
 def _message(item: InputItem, param: str) -> Message:
     reading = _READING.get(item.type)
     if reading is None:
-        raise _unsupported(f"Items of type {item.type[:40]!r} are not supported.", param)
+        raise _unsupported(f"Items of type {item.type[:40]!r} are not supported, only {_SUPPORTED}.", param)
     return reading(item, param)
 
 
@@ -174,6 +179,9 @@ _READING: dict[str, Callable[[InputItem, str], Message]] = {
     "function_call": _call,
     "function_call_output": _result,
 }
+
+
+_SUPPORTED = ", ".join(_READING)
 
 
 def _call_id(item: InputItem, param: str) -> str:

@@ -47,11 +47,15 @@ FunctionName = Annotated[str, Meta(pattern="^[a-zA-Z0-9_-]{1,64}$")]
 CallId = Annotated[str, Meta(max_length=128)]
 
 
-class StreamOptions(msgspec.Struct, frozen=True):
-    """`include_usage` asks for a last chunk with token counts, `continuous_usage_stats` for counts in every chunk."""
+class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`include_usage` asks for a last chunk with token counts, `continuous_usage_stats` for counts in every chunk.
+
+    Nothing is ever obfuscated.
+    """
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
+    include_obfuscation: bool | None = None
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -163,8 +167,13 @@ class ChatBody(Body, frozen=True, kw_only=True):
 
 
 class CompletionBody(Body, frozen=True, kw_only=True):
-    """`prompt` is a text, token ids, or a list of such prompts. `logprobs` counts alternatives."""
+    """`prompt` is a text, token ids, or a list of such prompts. `logprobs` counts alternatives.
 
+    With `echo`, `max_tokens` may be 0: the answer is the prompt, with `logprobs` how likely each of its tokens is. The
+    prompt must leave room for one more token nevertheless.
+    """
+
+    max_tokens: Least | None = None
     prompt: str | Annotated[list[TokenId | str | TokenIdList], Meta(min_length=1)]
     logprobs: Alternatives | None = None
     echo: bool | None = None
@@ -212,14 +221,14 @@ class FlatSchemaFormat(JsonSchema, frozen=True, tag_field="type", tag="json_sche
     """JSON that is valid under a schema."""
 
 
-class TextConfig(msgspec.Struct, frozen=True):
-    """`format` is `response_format`, a level flatter."""
+class TextConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`format` is `response_format`, a level flatter. No model here takes a `verbosity` but `medium`."""
 
     format: TextFormat | JsonObjectFormat | FlatSchemaFormat | None = None
-    verbosity: Literal["medium"] | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
 
 
-class ResponseStreamOptions(msgspec.Struct, frozen=True):
+class ResponseStreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Nothing is ever obfuscated."""
 
     include_obfuscation: bool | None = None
@@ -244,7 +253,6 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
     tools: Annotated[list[ResponseTool], Meta(max_length=128)] | None = None
     tool_choice: ResponseChoice = None
     parallel_tool_calls: bool | None = None
-    truncation: Literal["disabled"] | None = None
     temperature: Temperature | None = None
     top_p: TopP | None = None
     top_k: TopK | None = None

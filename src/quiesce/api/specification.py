@@ -80,6 +80,7 @@ CHAT_EXAMPLES: Mapping[str, dict[str, Any]] = {
 }  # fmt: skip
 COMPLETION_EXAMPLES: Mapping[str, dict[str, Any]] = {
     "a text": {"prompt": "Once upon a time", "max_tokens": 32, "stop": ["\n"]},
+    "how likely a text is": {"prompt": "Once upon a time", "max_tokens": 0, "echo": True, "logprobs": 1},
     "a batch of token ids": {"prompt": [[1, 2, 3], [4, 5]], "max_tokens": 8, "logprobs": 1},
     "a regex": {"prompt": "A date:", "guided_regex": " [0-9]{4}-[0-9]{2}-[0-9]{2}"},
     "a grammar": {"prompt": "A sum:", "guided_grammar": 'start: NUMBER ("+" NUMBER)+\nNUMBER: /[0-9]{1,3}/'},

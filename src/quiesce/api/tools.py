@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from quiesce.api.reading import invalid, refuse_deeper
 from quiesce.api.requests import AllowedList, AllowedTools, ChatBody, Choice, NamedTool, Tool
+from quiesce.errors import RequestRejected
+
+T = TypeVar("T")
 
 MOST_TOOLS_BYTES = 256 << 10
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    """Of a tool, or of a choice of tools."""
+
+    type: str = "function"
 
 
 class ToolUse(msgspec.Struct, frozen=True):
@@ -32,6 +41,35 @@ class ToolUse(msgspec.Struct, frozen=True):
     def schemas(self) -> dict[str, dict[str, Any]]:
         """Of each function's parameters, by its name."""
         return {tool["function"]["name"]: tool["function"].get("parameters", {}) for tool in self.shown}
+
+
+def refuse_other_kinds(fields: Mapping[str, msgspec.Raw]) -> None:
+    """Raises RequestRejected for tools that a server would have to run, of which this one has none, and other kinds.
+
+    `fields` are those of a body. What is no list of tools, or no choice of one, is left to whoever reads it.
+    """
+    tools = _as_kinds(fields.get("tools", _NULL), list[_Kind])
+    for index, tool in enumerate(tools or ()):
+        if tool.type != "function":
+            raise _not_supported(f"tools[{index}]", tool.type, "only functions, which the client runs")
+    choice = _as_kinds(fields.get("tool_choice", _NULL), _Kind)
+    if choice and choice.type not in ("function", "allowed_tools"):
+        raise _not_supported("tool_choice", choice.type, "only function and allowed_tools")
+
+
+_NULL = msgspec.Raw(b"null")
+
+
+def _as_kinds(raw: msgspec.Raw, kind: type[T]) -> T | None:
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (ValueError, RecursionError, ArithmeticError):
+        return None
+
+
+def _not_supported(param: str, kind: str, only: str) -> RequestRejected:
+    message = f"{param}: type {kind[:40]!r} is not supported, {only}."
+    return RequestRejected(message, code="unsupported_parameter", param=param)
 
 
 def tool_use(body: ChatBody, fields: Mapping[str, msgspec.Raw]) -> ToolUse | None:

@@ -141,6 +141,15 @@ class Answer:
         return parts
 
 
+class NoAnswer(Answer):
+    """To a request for its prompt alone. What workers say nevertheless is not told."""
+
+    def push(self, tokens: Tokens) -> Piece:
+        self.cached_tokens = max(self.cached_tokens, tokens.cached_tokens)
+        self.finish_reason = "length" if tokens.finish else None
+        return Piece()
+
+
 class Calls:
     """Reads an answer's calls and names them. `forced`: it is nothing else.
 

@@ -9,7 +9,7 @@ from quiesce.api.asked import Asked
 from quiesce.api.formats import Grammar
 from quiesce.api.reading import invalid, read, refuse_deeper
 from quiesce.errors import RequestRejected
-from quiesce.router.answer import Answer, Calls
+from quiesce.router.answer import Answer, Calls, NoAnswer
 from quiesce.text.call_grammar import call_grammar
 from quiesce.text.model import TextModel
 from quiesce.text.tool_calls import FORMATS
@@ -55,6 +55,8 @@ class Calling:
 
     def answer(self, asked: Asked, tail: Sequence[int], offset: int) -> Answer:
         """A fresh one; `tail` is the end of its prompt, and `offset` is where its text begins."""
+        if asked.prompt_alone:
+            return NoAnswer(self._text.detokenizer(tail), ())
         if asked.tools is None or self._form is None:
             return Answer(self._text.detokenizer(tail), asked.stop, asked.min_tokens, offset)
         use = asked.tools

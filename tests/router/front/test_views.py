@@ -16,6 +16,7 @@ from quiesce.protocol.dispatch import Flush, Load, Submit, Tokens, WorkerSnapsho
 from quiesce.protocol.logprobs import TokenLogprobs
 from quiesce.router.front import views
 from quiesce.router.front.ports import open_fronts
+from quiesce.router.pairs import misspoken
 from quiesce.router.settings import RouterSettings
 
 from ..asking import OF_PAGES, OF_PEOPLE, chat_body, error_of
@@ -177,6 +178,17 @@ async def test_loads(fronts: Fronts) -> None:
     assert (load["num_running_reqs"], load["num_waiting_reqs"], load["num_used_tokens"]) == (3, 2, 3072)
     assert load["token_usage"] == 0.75
     assert (await fronts.decode.get("/get_load")).json() == [load]
+
+
+async def test_flush_cache_names_another_version_and_asks_nothing(fronts: Fronts) -> None:
+    await fronts.start()
+    fronts.deployment.prefill.version = 1
+    fronts.deployment.prefill.drop()
+    await fronts.deployment.until(lambda service: any(misspoken(link) for link in service.fleet.links))
+    error = error_of(await fronts.prefill.post("/flush_cache"), 503)
+    assert error["code"] == "version_mismatch"
+    assert error["message"].startswith("prefill-0 speaks version 1 of the router's frames, not ")
+    assert not [frame for frame in fronts.deployment.prefill.seen if isinstance(frame, Flush)]
 
 
 async def test_flush_cache_waits_for_the_worker(fronts: Fronts, monkeypatch: pytest.MonkeyPatch) -> None:
