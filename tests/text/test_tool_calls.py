@@ -193,6 +193,15 @@ def test_a_torn_call_is_no_text(form: str, said: str, cut: Parts, forced: Parts)
         assert read(form, *said, cut=is_cut, nothing_else=True) == forced
 
 
+@pytest.mark.parametrize("form", FORMATS)
+def test_wherever_a_call_is_torn_there_is_no_text(form: str) -> None:
+    said = {"hermes": H(F1_SAID), "mistral": f"[TOOL_CALLS] [{F1_SAID}]", "llama3_json": F1_SAID}[form]
+    for cut in range(len(said)):
+        parts = read(form, said[:cut], cut=True, nothing_else=True)
+        arguments = F1.arguments[: max(0, cut - said.index(F1.arguments))]
+        assert parts == ([CallPart("f", arguments, arguments == F1.arguments)] if arguments else [])
+
+
 def test_text_is_shown_as_soon_as_it_cannot_become_a_call() -> None:
     reader = CallReader(FORMATS["hermes"], NAMES)
     assert reader.push("hello") == ["hello"]
