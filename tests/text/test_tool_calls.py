@@ -16,17 +16,16 @@ Parts = list[str | CallPart]
 def read(form: str, *pieces: str, cut: bool = False, nothing_else: bool = False) -> Parts:
     """What the pieces say, neighbouring texts as one, and what belongs to a call."""
     reader = CallReader(FORMATS[form], NAMES, nothing_else=nothing_else)
-    parts: Parts = []
+    parts: list[list[Any]] = []
     for part in [part for piece in pieces for part in reader.push(piece)] + reader.flush(cut=cut):
-        before = parts[-1] if parts else None
-        if isinstance(part, str) and isinstance(before, str):
-            parts[-1] = before + part
-        elif isinstance(part, CallPart) and not part.name:
-            assert isinstance(before, CallPart)
-            parts[-1] = CallPart(before.name, before.arguments + part.arguments, part.ends)
-        else:
-            parts.append(part)
-    return parts
+        goes_on = parts and isinstance(parts[-1][0], type(part)) and not getattr(part, "name", "")
+        parts = parts if goes_on else [*parts, []]
+        parts[-1].append(part)
+    return ["".join(run) if isinstance(run[0], str) else whole_call(run) for run in parts]
+
+
+def whole_call(run: list[CallPart]) -> CallPart:
+    return CallPart(run[0].name, "".join(part.arguments for part in run), run[-1].ends)
 
 
 def call(name: str, arguments: str) -> CallPart:
