@@ -21,7 +21,7 @@ BUDGETS_S = {
     "router": 320,
     "telemetry": 80,
     "text": 40,
-    "transport": 90,
+    "transport": 120,
     "worker": 320,
 }
 """Seconds of the tests of a room, added up over processes. What does not fit belongs to `make nightly`."""

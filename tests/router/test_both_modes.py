@@ -459,6 +459,11 @@ RESPONSES_TABLE: dict[str, Body] = {
         ],
         "tools": [{"type": "function", **TOOL["function"]}],
     },
+    "a call that is cut": {
+        "tools": [{"type": "function", **PAINT["function"]}, {"type": "function", **TOOL["function"]}],
+        "tool_choice": {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "paint"}]},
+        "max_output_tokens": 55,
+    },
     "form": {"text": {"format": {"type": "json_schema", "name": "x", "schema": {"enum": ["twelve characters"]}}}},
 }
 
@@ -477,11 +482,13 @@ async def test_a_response_is_the_same(modes: Modes, name: str) -> None:
     assert documents[:2] == documents[2:]
     cold, warm = (document | {"usage": None} for document in documents[:2])
     assert cold == warm
-    assert documents[0]["usage"]["output_tokens"] == {"ends": 5, "stop": 3}.get(name, 12)
+    assert documents[0]["usage"]["output_tokens"] == {"ends": 5, "stop": 3, "a call that is cut": 55}.get(name, 12)
+    called = [(item["status"], item["name"], item["arguments"][:1]) for item in cold["output"] if "arguments" in item]
+    assert called == ([("incomplete", "paint", "{")] if "call" in name else [])
 
 
 def _without_ids(document: Document) -> Document:
-    new = ("id", "created_at")
+    new = ("id", "call_id", "created_at")
     output = [{key: value for key, value in item.items() if key not in new} for item in document["output"]]
     return {key: value for key, value in document.items() if key not in new} | {"output": output}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
@@ -18,7 +19,7 @@ from quiesce.text.tool_calls import CallFormat, CallPart, CallReader
 class Called(msgspec.Struct, frozen=True):
     """A call of a tool, the answer's `index`-th, or more of one: then `id`, which we mint, and `name` are "".
 
-    `arguments` are text of a JSON object, which is `complete` with these or was before.
+    `arguments` are text of a JSON object, which is `complete` with these.
     """
 
     index: int
@@ -26,9 +27,6 @@ class Called(msgspec.Struct, frozen=True):
     name: str
     arguments: str
     complete: bool
-
-    def joined(self, more: Called) -> Called:
-        return Called(self.index, self.id, self.name, self.arguments + more.arguments, self.complete or more.complete)
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -54,16 +52,21 @@ class Piece(msgspec.Struct, frozen=True):
 
 def piece_of(parts: Iterable[str | Called], said: Iterable[Said]) -> Piece:
     """Neighbouring texts are one, and so is what there is of a call: it does not matter how tokens came."""
-    joined: list[str | Called] = []
-    for part in parts:
-        before = joined[-1] if joined else None
-        if isinstance(part, str) and isinstance(before, str):
-            joined[-1] = before + part
-        elif isinstance(part, Called) and isinstance(before, Called) and part.index == before.index:
-            joined[-1] = before.joined(part)
-        elif part:
-            joined.append(part)
-    return Piece(tuple(joined), tuple(said))
+    runs = itertools.groupby((part for part in parts if part), _call_index)
+    return Piece(tuple(_joined(list(run)) for _, run in runs), tuple(said))
+
+
+def _call_index(part: str | Called) -> int | None:
+    return None if isinstance(part, str) else part.index
+
+
+def _joined(run: Sequence[str | Called]) -> str | Called:
+    first = run[0]
+    if isinstance(first, str):
+        return "".join(part for part in run if isinstance(part, str))
+    call = [part for part in run if isinstance(part, Called)]
+    arguments = "".join(part.arguments for part in call)
+    return msgspec.structs.replace(first, arguments=arguments, complete=call[-1].complete)
 
 
 def said_of(token_id: int, offset: int, told: TokenLogprobs) -> Said:
@@ -136,7 +139,9 @@ class Answer:
         if self._calls is None:
             return (text,) if text else ()
         parts = self._calls.read(text, self.finish_reason)
-        if self._calls.enough or (self._calls.all_complete and self.finish_reason == "stop"):
+        if self._calls.enough:
+            self.finish_reason = "stop"
+        if self._calls.all_complete and self.finish_reason == "stop":
             self.finish_reason = "tool_calls"
         return parts
 
@@ -153,7 +158,7 @@ class NoAnswer(Answer):
 class Calls:
     """Reads an answer's calls and names them. `forced`: it is nothing else.
 
-    `only_one`: what is said after the first one is not part of the answer.
+    `only_one`: what is said after the first one is not part of the answer, nor is a second one if that was torn.
     """
 
     def __init__(self, form: CallFormat, names: Collection[str], *, only_one: bool, forced: bool) -> None:
@@ -164,7 +169,7 @@ class Calls:
 
     @property
     def enough(self) -> bool:
-        return self._only_one and self._complete > 0
+        return self._only_one and (self._complete > 0 or self._begun > 1)
 
     @property
     def all_complete(self) -> bool:
@@ -177,7 +182,9 @@ class Calls:
         for part in [*self._reader.push(text), *(self._reader.flush(cut=finish == "length") if finish else ())]:
             if self.enough:
                 break
-            parts.append(part if isinstance(part, str) else self._named(part))
+            named = part if isinstance(part, str) else self._named(part)
+            if isinstance(named, str) or not (self._only_one and named.index):
+                parts.append(named)
         return parts
 
     def _named(self, part: CallPart) -> Called:

@@ -35,6 +35,7 @@ from quiesce.router.failures import CLIENT_GONE
 from quiesce.router.halves import Halves
 from quiesce.router.link import WorkerLink
 from quiesce.router.pairs import Pair, misspoken, usable_pairs, why_no_pair
+from quiesce.router.warmth import Warmth
 from quiesce.telemetry.spans import ROOT, Spans
 
 _ANSWER_S = 2.0
@@ -75,6 +76,7 @@ class Fleet:
         self._spans = spans or Spans()
         self.breakers = breakers or Breakers()
         self.breakers.changed = self.on_change
+        self.warmth = Warmth()
         self._started_s: dict[RequestId, float] = {}
         self.links = [WorkerLink(path, self) for path in dict.fromkeys(os.fspath(path) for path in paths)]
         self._tries: dict[RequestId, Halves] = {}
@@ -191,6 +193,7 @@ class Fleet:
 
     async def flush(self, link: WorkerLink, within_s: float) -> bool:
         """Let a worker forget every cached prefix; whether, within this time, nobody read one of them any more."""
+        self.warmth.forget()
         return await self._ask(link, Flush, within_s) is not None
 
     async def _ask(
