@@ -32,7 +32,7 @@ def next_turn(first: Ask) -> Ids:
 
 def cached_pages(member: Member[Any], ids: Ids) -> Pages:
     reader = member.worker.parts.prefixes.read("", ids.astype("<u4").tobytes())
-    pages = reader.pages
+    pages: Pages = reader.pages
     reader.leave()
     return pages
 
