@@ -16,4 +16,4 @@ def test_addresses_are_checked_before_anything_is_loaded() -> None:
         run(told)
     listen, peer = wrong.value.problems
     assert "longer than 107 bytes" in listen
-    assert peer == "--peer 'prefill-0' must be NAME=unix:/path, each name once"
+    assert peer == "--peer 'prefill-0' must be NAME=ADDRESS (unix: or tcp:), each name once"

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
 from typing import Protocol
 
-from quiesce.control.address import show_address
+from quiesce.control.address import Address, show_address
+from quiesce.control.connection import require_grant
+from quiesce.control.dialing import connect
 from quiesce.control.dispatch_codec import decode_worker_frame
-from quiesce.control.stream import FrameStream, dial
+from quiesce.control.security import LOCAL, Security
+from quiesce.control.stream import FrameStream
 from quiesce.errors import PeerUnusable
 from quiesce.protocol.dispatch import (
     LEAVING,
@@ -55,8 +59,9 @@ class WorkerLink:
     submitted.
     """
 
-    def __init__(self, path: str, listener: Listener) -> None:
-        self.path = path
+    def __init__(self, address: Address, listener: Listener, security: Security = LOCAL) -> None:
+        self.address = address
+        self._security = security
         self.welcome: Welcome | None = None
         self.load = Load(0, 0, 0)
         self.peers: tuple[str, ...] = ()
@@ -70,7 +75,7 @@ class WorkerLink:
     @property
     def name(self) -> str:
         """The worker's name, or its address until it has said its name."""
-        return self.welcome.worker if self.welcome else show_address(self.path)
+        return self.welcome.worker if self.welcome else show_address(self.address)
 
     @property
     def answers(self) -> bool:
@@ -134,8 +139,9 @@ class WorkerLink:
         return False
 
     async def _connect(self) -> FrameStream[WorkerFrame]:
-        with await dial(self.path) as sock:  # closing does nothing once the stream has taken the descriptor
-            return FrameStream(sock, decode_worker_frame, show_address(self.path))
+        with contextlib.closing(await connect(self.address, security=self._security)) as sock:
+            # Closing does nothing once the stream has taken the descriptor.
+            return FrameStream(sock, decode_worker_frame, show_address(self.address))
 
     async def _listen(self, stream: FrameStream[WorkerFrame]) -> bool:
         try:
@@ -143,8 +149,11 @@ class WorkerLink:
                 greeting = await stream.receive()
         except TimeoutError:
             raise PeerUnusable(f"it did not greet within {_GREETING_S:g} s", took_effect=False) from None
+        if greeting is None and stream.trouble:
+            raise PeerUnusable(f"it hung up: {stream.trouble}", took_effect=False)
         if not isinstance(greeting, Welcome):
             return False
+        require_grant(stream.identity, greeting.role, greeting.worker)
         self._greet(greeting)
         while (frame := await stream.receive()) is not None:
             self._heard()

@@ -77,7 +77,8 @@ class MooncakeReceiver:
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         """A writer's death proves nothing here: its bytes may be in our queues. `on_dead` is never called."""
-        os.close(pidfd)
+        if pidfd >= 0:
+            os.close(pidfd)
 
     def kill(self, peer: Peer) -> None:
         raise PeerUnusable("Mooncake cannot shut one writer out", took_effect=False)
