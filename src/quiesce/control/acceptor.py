@@ -48,6 +48,9 @@ class Acceptor(ABC):
     async def serve(self, sock: socket.socket) -> None:
         """Serve one connection to its end."""
 
+    def began(self, task: asyncio.Task[None]) -> None:  # noqa: B027 - most acceptors need not know
+        """`serve` is about to run in `task`."""
+
     @property
     def closed(self) -> bool:
         return self._sock.fileno() < 0
@@ -106,6 +109,7 @@ class Acceptor(ABC):
             return
         task = self._loop.create_task(self.serve(sock))
         self._tasks.add(task)
+        self.began(task)
         task.add_done_callback(lambda done: self._over(done, sock))
 
     def _over(self, task: asyncio.Task[None], sock: socket.socket) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import os
 import socket
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +93,14 @@ async def _dial_at(sock: socket.socket, where: Any, try_s: float, security: Secu
 
 
 def _unreachable(path: str | os.PathLike[str], error: OSError | TimeoutError) -> PeerUnusable:
-    why = str(error.strerror or error) if isinstance(error, OSError) else ""
-    why = why or "it does not answer"
+    why = _why(error)
     ours = error.errno in (errno.EMFILE, errno.ENFILE) if isinstance(error, OSError) else False
     remedy = "Raise the limit of open files." if ours else "Is that process running?"
     return PeerUnusable(f"cannot connect to {os.fspath(path)}: {why}.", remedy=remedy, took_effect=False)
+
+
+def _why(error: OSError | TimeoutError) -> str:
+    """asyncio words the errors of `connect` in its own way, ssl and the resolver have numbers of their own."""
+    if isinstance(error, ssl.SSLError | socket.gaierror):
+        return str(error.strerror or error)
+    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "it does not answer"

@@ -47,16 +47,21 @@ class TcpListener(Acceptor):
 
     def check(self, sock: socket.socket) -> None:
         tune(sock)
+
+    def began(self, task: asyncio.Task[None]) -> None:
         if len(self._strangers) >= MOST_STRANGERS:
             self._complain(f"{MOST_STRANGERS} connections that prove nothing: the oldest is closed for a new one")
             oldest = next(iter(self._strangers))
             del self._strangers[oldest]
             oldest.cancel()
+        self._strangers[task] = None
+        task.add_done_callback(self._no_stranger)
+
+    def _no_stranger(self, task: asyncio.Task[None] | None) -> None:
+        if task is not None:
+            self._strangers.pop(task, None)
 
     async def serve(self, sock: socket.socket) -> None:
-        task = asyncio.current_task()
-        if task is not None:
-            self._strangers[task] = None
         try:
             async with asyncio.timeout(AUTHENTICATE_S):
                 connection = await secured(sock, self._security.accepting)
@@ -64,9 +69,7 @@ class TcpListener(Acceptor):
             sock.close()
             self._complain(f"a connection was refused: {error or 'it did not prove in time who it is'}")
             return
-        finally:
-            if task is not None:
-                self._strangers.pop(task, None)
+        self._no_stranger(asyncio.current_task())
         try:
             await self._on_connection(connection)
         finally:
