@@ -8,7 +8,7 @@ import logging
 from collections import Counter
 from typing import Protocol
 
-from quiesce.control.address import Address, show_address
+from quiesce.control.address import Address, TcpAddress, show_address
 from quiesce.control.connection import require_grant
 from quiesce.control.dialing import connect
 from quiesce.control.dispatch_codec import decode_worker_frame
@@ -69,7 +69,7 @@ class WorkerLink:
         self.awaited: Counter[WorkerLink] = Counter()
         self._unanswered_pings = 0
         self._listener = listener
-        self._life = ""
+        self._life = self._trouble = ""
         self._stream: FrameStream[WorkerFrame] | None = None
 
     @property
@@ -129,14 +129,19 @@ class WorkerLink:
             self._stream.send(Attach(ROUTER))
             return await self._listen(self._stream)
         except PeerUnusable as error:
-            # That a worker cannot be dialled is told every second, perhaps for as long as it has not been started.
-            level = logging.WARNING if self._stream else logging.DEBUG
-            _log.log(level, "a worker cannot be used", extra=ids(worker_name=self.name, reason=error))
+            self._tell_trouble(str(error))
         except Exception:  # a bug of ours must not end the link for ever
             _log.exception("a link failed", extra=ids(worker_name=self.name))
         finally:
             self._end()
         return False
+
+    def _tell_trouble(self, reason: str) -> None:
+        """Once: that a worker cannot be dialled is seen every second, perhaps until somebody starts it."""
+        level = logging.WARNING if self._stream or isinstance(self.address, TcpAddress) else logging.DEBUG
+        if level == logging.DEBUG or reason != self._trouble:
+            _log.log(level, "a worker cannot be used", extra=ids(worker_name=self.name, reason=reason))
+        self._trouble = reason
 
     async def _connect(self) -> FrameStream[WorkerFrame]:
         with contextlib.closing(await connect(self.address, security=self._security)) as sock:
@@ -168,7 +173,7 @@ class WorkerLink:
 
     def _greet(self, welcome: Welcome) -> None:
         self.welcome, self.load, self.peers = welcome, Load(0, 0, 0, ready=False, reason="has not told its load"), ()
-        self._unanswered_pings = 0
+        self._unanswered_pings, self._trouble = 0, ""
         _log.info("worker is here", extra=ids(worker_name=welcome.worker, incarnation=welcome.incarnation))
         if self._life not in ("", welcome.incarnation):
             self._listener.on_new_life(self)

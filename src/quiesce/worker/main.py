@@ -14,7 +14,6 @@ from quiesce.control.address import parse_address, show_address
 from quiesce.control.connection import Connection
 from quiesce.control.handshake import refuse
 from quiesce.control.hello_codec import decode_first
-from quiesce.control.security import INSECURE_WARNING
 from quiesce.control.stream import first_frame
 from quiesce.control.tcp_listener import TcpListener, open_listener
 from quiesce.errors import ConfigurationError, PeerUnusable
@@ -34,7 +33,7 @@ from quiesce.worker.loading import Loaded, load
 from quiesce.worker.prefill import PrefillWorker
 from quiesce.worker.prefill_streams import parse_peers
 from quiesce.worker.process import Parts
-from quiesce.worker.reach import check_reach, check_security, security_of, with_transport
+from quiesce.worker.reach import check_reach, check_security, security_of, warn, with_transport
 from quiesce.worker.settings import WorkerSettings
 from quiesce.worker.sizes import decide_limits
 
@@ -63,6 +62,7 @@ def run(settings: WorkerSettings, compose: Compose = PRODUCT, loaded: Loaded | N
     configure(settings.log_level, settings.role, settings.name, settings.log_format)
     check_addresses(settings)
     settings = with_transport(settings)
+    warn(settings)
     parts = assemble(settings, compose, loaded)
     return asyncio.run(_serve(parts, compose))
 
@@ -131,8 +131,6 @@ async def _serve(parts: Parts, compose: Compose) -> int:
     worker = make_worker(parts, compose)
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: _callback_failed(worker, loop, context))
     stopping = _stop_on_signals()
-    if parts.security.insecure:
-        log.warning(INSECURE_WARNING)
     address = parse_address(parts.settings.listen)
     listener = await open_listener(address, lambda sock: serve_connection(worker, sock), parts.security)
     where = show_address(listener.address if isinstance(listener, TcpListener) else listener.path)

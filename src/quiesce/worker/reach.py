@@ -7,7 +7,7 @@ import logging
 import msgspec
 
 from quiesce.control.address import Address, TcpAddress, is_loopback, is_wildcard, parse_address
-from quiesce.control.security import Security, load_security, require_security
+from quiesce.control.security import INSECURE_WARNING, Security, load_security, require_security
 from quiesce.errors import ConfigurationError
 from quiesce.transport.registry import AUTO, backend
 from quiesce.worker.prefill_streams import parse_peers
@@ -44,6 +44,18 @@ def with_transport(settings: WorkerSettings) -> WorkerSettings:
     why = "workers pair over TCP, perhaps between hosts" if across else "workers pair over Unix sockets, on one host"
     log.info("--transport auto takes %s: %s", chosen, why)
     return msgspec.structs.replace(settings, transport=chosen)
+
+
+def warn(settings: WorkerSettings) -> None:
+    """Say what is open that somebody might take for closed."""
+    if settings.insecure:
+        log.warning(INSECURE_WARNING)
+    if (
+        settings.role == "decode"
+        and not backend(settings.transport).shared_pool
+        and not is_loopback(settings.data_host)
+    ):
+        log.warning("pages come to --data-host %s in plain: keep it in a network that is trusted", settings.data_host)
 
 
 def _pairing_over_tcp(settings: WorkerSettings) -> list[TcpAddress]:
