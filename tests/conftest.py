@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from quiesce.telemetry.logs import LIBRARIES
+from tests import stages
 
 settings.register_profile("replay", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("explore", deadline=None, print_blob=True)
@@ -25,3 +26,12 @@ def _loggers_as_they_were() -> Iterator[None]:
     for logger, handlers, propagate, level in before:
         logger.handlers[:], logger.propagate = handlers, propagate
         logger.setLevel(level)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What each room's tests cost, against its budget."""
+    reports = [each for found in terminalreporter.stats.values() for each in found if hasattr(each, "duration")]
+    lines = stages.report(stages.spent_s((each.nodeid, each.duration) for each in reports))
+    if lines:
+        terminalreporter.section("seconds by room")
+        terminalreporter.write_line("\n".join(lines))

@@ -108,6 +108,8 @@ def test_logprobs_count_alternatives(asked: Asked, logprobs: int | None) -> None
         ({"min_tokens": 6, "max_tokens": 5}, "min_tokens"),
         ({"stream_options": {"include_usage": True}}, "stream_options"),
         ({"stream_options": {"continuous_usage_stats": True}}, "stream_options"),
+        ({"stream": False, "stream_options": {"include_usage": True}}, "stream_options"),
+        ({"stream": True, "stream_options": {"include_usages": True}}, "stream_options"),
     ],
 )
 def test_what_does_not_go_together(fields: dict[str, Any], param: str) -> None:
@@ -133,6 +135,27 @@ def test_best_of_is_refused_with_advice() -> None:
     for read in (chat, completion):
         with pytest.raises(RequestRejected, match=r"best_of.*n with logprobs"):
             read(best_of=4)
+
+
+def test_no_tokens_are_the_prompt_alone() -> None:
+    """Of the one token that workers must have room for nobody is told."""
+    asked = completion(max_tokens=0, echo=True)
+    assert (asked.prompt_alone, asked.max_tokens, asked.usual_max_tokens) == (True, None, 1)
+    assert not completion(max_tokens=1, echo=True).prompt_alone
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({}, "max_tokens"),
+        ({"echo": False, "logprobs": 1}, "max_tokens"),
+        ({"echo": True, "min_tokens": 1}, "min_tokens"),
+    ],
+)
+def test_no_tokens_are_asked_for_with_echo_alone(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(RequestRejected) as caught:
+        completion(max_tokens=0, **fields)
+    assert (caught.value.code, caught.value.param) == ("invalid_value", param)
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,18 @@ def test_what_is_repeated() -> None:
     assert (repeated.tools, repeated.tool_choice) == ([RAIN], "none")
 
 
+@pytest.mark.parametrize(("mode", "forced"), [("auto", ()), ("required", ("rain",))])
+def test_tools_that_are_allowed(mode: str, forced: tuple[str, ...]) -> None:
+    choice = {"type": "allowed_tools", "mode": mode, "tools": [{"type": "function", "name": "rain"}]}
+    asked = response(tools=[RAIN | {"name": "snow"}, RAIN], tool_choice=choice)
+    assert asked.tools is not None
+    assert asked.tools.forced == forced
+    assert asked.tools.names == (("snow", "rain") if forced else ("rain",))
+    assert asked.repeated is not None
+    assert asked.repeated.tool_choice == choice
+    assert len(asked.repeated.tools) == 2
+
+
 def test_null_and_what_happens_anyway_are_the_same_as_absent() -> None:
     names = (
         "instructions",
@@ -119,7 +131,10 @@ def test_null_and_what_happens_anyway_are_the_same_as_absent() -> None:
         "reasoning",
         "max_tool_calls",
     )
-    anyway = {"store": False, "truncation": "disabled", "text": {"format": {"type": "text"}}, "background": False}
+    anyway = {
+        "store": False, "truncation": "disabled", "text": {"format": {"type": "text"}, "verbosity": "medium"},
+        "background": False, "include": [], "top_logprobs": 0, "stream_options": {"include_obfuscation": True},
+    }  # fmt: skip
     assert response(**dict.fromkeys(names)) == response(**anyway) == response()
 
 
@@ -134,8 +149,13 @@ def test_null_and_what_happens_anyway_are_the_same_as_absent() -> None:
         ({"reasoning": {"effort": "low"}}, "unsupported_parameter", "reasoning"),
         ({"text": {"format": {"type": "grammar"}}}, "invalid_value", "text"),
         ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "invalid_value", "text"),
-        ({"truncation": "auto"}, "invalid_value", "truncation"),
-        ({"n": 2}, "unknown_parameter", "n"),
+        ({"text": {"verbosity": "low"}}, "unsupported_parameter", "text.verbosity"),
+        ({"text": {"verbosity": "huge"}}, "invalid_value", "text"),
+        ({"text": {"fromat": {"type": "json_object"}}}, "invalid_value", "text"),
+        ({"truncation": "auto"}, "unsupported_parameter", "truncation"),
+        ({"n": 2}, "unsupported_parameter", "n"),
+        ({"foo": 2}, "unknown_parameter", "foo"),
+        ({"stream": True, "stream_options": {"include_usage": True}}, "invalid_value", "stream_options"),
         ({"input": None}, "invalid_value", "input"),
         ({"input": []}, "invalid_value", "input"),
         ({"input": [1]}, "invalid_value", "input"),
@@ -157,7 +177,9 @@ def test_null_and_what_happens_anyway_are_the_same_as_absent() -> None:
         ({"metadata": {str(n): "x" for n in range(17)}}, "invalid_value", "metadata"),
         ({"metadata": {"a": 1}}, "invalid_value", "metadata"),
         ({"max_output_tokens": 0}, "invalid_value", "max_output_tokens"),
-        ({"tools": [{"type": "web_search"}]}, "invalid_value", "tools"),
+        ({"tools": [RAIN, {"type": "web_search"}]}, "unsupported_parameter", "tools[1]"),
+        ({"tools": [RAIN], "tool_choice": {"type": "file_search"}}, "unsupported_parameter", "tool_choice"),
+        ({"tools": [{"type": 1}]}, "invalid_value", "tools"),
         ({"tools": [RAIN, RAIN]}, "invalid_value", "tools"),
         ({"tool_choice": {"type": "function", "name": "rain"}}, "invalid_value", "tool_choice"),
         ({"tools": [RAIN], "tool_choice": {"type": "function", "name": "snow"}}, "invalid_value", "tool_choice"),
@@ -178,6 +200,38 @@ def test_refusals_use_the_words_of_this_dialect() -> None:
     assert error.param == "tools[0].parameters"
     assert error.message.startswith("tools[0].parameters is nested too deeply")
     assert "no response is kept" in refusal(previous_response_id="resp_1").message
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"tools": [{"type": "web_search"}]}, "type 'web_search' is not supported, only functions"),
+        ({"tools": [RAIN], "tool_choice": {"type": "mcp"}}, "type 'mcp' is not supported, only function and allowed"),
+        ({"input": [{"type": "reasoning"}]}, "only message, function_call, function_call_output"),
+        ({"text": {"verbosity": "high"}}, 'only "medium" is supported'),
+        ({"truncation": "auto"}, 'only "disabled" is supported'),
+        ({"background": True}, "only false is supported"),
+        ({"include": ["x"]}, "only [] is supported"),
+        ({"top_logprobs": 2}, "only 0 is supported"),
+        ({"reasoning": {"effort": "low"}}, "is not supported; leave it out"),
+        ({"max_tokens": 5}, "use max_output_tokens"),
+        ({"max_completion_tokens": 5}, "use max_output_tokens"),
+        ({"max_new_tokens": 5}, "use max_output_tokens"),
+        ({"messages": [HI]}, "use input"),
+        ({"prompt": {"id": "x"}}, "use input"),
+        ({"response_format": {"type": "json_object"}}, "use text.format"),
+        ({"system_prompt": "x"}, "use instructions"),
+        ({"n": 2}, "use /v1/chat/completions"),
+        ({"guided_regex": "a"}, "use /v1/chat/completions"),
+        ({"stream_options": {"include_usage": True}}, "stream_options has no field 'include_usage'"),
+    ],
+)
+def test_refusals_say_what_is_not_supported(fields: Any, words: str) -> None:
+    """And what is, by the names of this dialect."""
+    error = refusal(**fields)
+    assert words in error.message
+    assert error.param is not None
+    assert error.param.split("[")[0].split(".")[0] in fields
 
 
 @given(st.binary(max_size=60) | st.recursive(st.none() | st.text(), st.lists).map(lambda v: json.dumps(v).encode()))

@@ -28,6 +28,11 @@ def refusal(**fields: Any) -> RequestRejected:
     return caught.value
 
 
+def allowed(mode: str, *names: str) -> Any:
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
 def nested(levels: int) -> Any:
     value: Any = {}
     for _ in range(levels - 1):
@@ -67,7 +72,7 @@ def test_no_tools(fields: Any) -> None:
     ("fields", "param"),
     [
         ({"tools": [tool("a b")]}, "tools"), ({"tools": [tool("a" * 65)]}, "tools"), ({"tools": [tool("")]}, "tools"),
-        ({"tools": [{"type": "web_search"}]}, "tools"), ({"tools": [{"function": {"name": "f"}}]}, "tools"),
+        ({"tools": [{"type": ["web_search"]}]}, "tools"), ({"tools": [{"function": {"name": "f"}}]}, "tools"),
         ({"tools": [tool(), tool()]}, "tools"), ({"tools": [tool(f"f{n}") for n in range(129)]}, "tools"),
         ({"tools": [tool(description="x" * (256 << 10))]}, "tools"), ({"tools": "f"}, "tools"),
         ({"tools": [tool(parameters=[])]}, "tools"),
@@ -77,6 +82,13 @@ def test_no_tools(fields: Any) -> None:
         ({"tools": [tool()], "tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
         ({"tools": [tool()], "tool_choice": "always"}, "tool_choice"),
         ({"tools": [tool()], "tool_choice": {"type": "allowed_tools"}}, "tool_choice"),
+        ({"tools": [tool()], "tool_choice": {"type": 5}}, "tool_choice"),
+        ({"tool_choice": allowed("auto", "f")}, "tool_choice"),
+        ({"tools": [tool()], "tool_choice": allowed("auto")}, "tool_choice"),
+        ({"tools": [tool()], "tool_choice": allowed("none", "weather")}, "tool_choice"),
+        ({"tools": [tool()], "tool_choice": allowed("auto", "weather", "time")}, "tool_choice"),
+        ({"tools": [tool()], "tool_choice": allowed("required", "weather", *"f" * 128)}, "tool_choice"),
+        ({"tools": [tool()], "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": []}}, "tool_choice"),
         ({"tools": [tool()], "parallel_tool_calls": 1}, "parallel_tool_calls"),
     ],
 )  # fmt: skip
@@ -85,6 +97,20 @@ def test_what_is_wrong_with_tools(fields: Any, param: str) -> None:
     assert (error.code, error.param) == ("invalid_value", param)
     assert param.split("[")[0] in error.message
     assert len(error.message) < 300
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"tools": [tool(), {"type": "web_search"}]}, "tools[1]"),
+        ({"tools": [{"type": "custom", "custom": {"name": "f"}}]}, "tools[0]"),
+        ({"tools": [tool()], "tool_choice": {"type": "mcp"}}, "tool_choice"),
+    ],
+)
+def test_other_kinds_of_tools(fields: Any, param: str) -> None:
+    error = refusal(**fields)
+    assert (error.code, error.param) == ("unsupported_parameter", param)
+    assert "is not supported, only function" in error.message
 
 
 def test_the_deepest_parameters() -> None:
@@ -96,6 +122,8 @@ def test_the_deepest_parameters() -> None:
     [
         ("auto", (), True), ("required", ("weather", "time"), True),
         ({"type": "function", "function": {"name": "time"}}, ("time",), False),
+        (allowed("required", "time", "weather", "time"), ("weather", "time"), True),
+        (allowed("required", "time"), ("time",), True), (allowed("auto", "time", "weather"), (), True),
     ],
 )  # fmt: skip
 def test_which_must_be_called(choice: Any, forced: Any, parallel: bool) -> None:
@@ -103,6 +131,12 @@ def test_which_must_be_called(choice: Any, forced: Any, parallel: bool) -> None:
     use = chat(tools=[tool(), tool("time")], tool_choice=choice).tools
     assert use is not None
     assert (use.forced, use.parallel, use.names) == (forced, parallel, ("weather", "time"))
+
+
+def test_tools_that_are_not_allowed_are_not_shown_to_a_model_that_decides() -> None:
+    use = chat(tools=[tool(), tool("time")], tool_choice=allowed("auto", "time")).tools
+    assert use is not None
+    assert (use.forced, use.names) == ((), ("time",))
 
 
 def test_a_completion_has_no_tools() -> None:

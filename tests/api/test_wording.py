@@ -28,6 +28,8 @@ HI = {"role": "user", "content": "hi"}
         ({"messages": []}, "messages must not be empty."),
         ({"messages": [{}]}, "messages[0].role is missing."),
         ({"messages": [HI | {"role": "king"}]}, "messages[0].role must not be 'king'."),
+        ({"response_format": {"type": "xml"}}, "response_format.type must not be 'xml'."),
+        ({"stream": True, "stream_options": {"include_usages": True}}, "stream_options has no field 'include_usages'."),
     ],
 )
 def test_bounds_and_types_are_told_in_english(fields: dict[str, Any], words: str) -> None:

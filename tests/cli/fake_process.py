@@ -22,6 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from quiesce.cli.parent import stop_with_parent
+from quiesce.cli.waiting_spare import waiting_at
 from quiesce.control.frames import encode
 from quiesce.protocol.dispatch import Inspected, Load, PageRange, RoomView, Welcome, WorkerSnapshot
 
@@ -37,9 +38,10 @@ def main() -> None:
     me = {"name": name, "pid": os.getpid(), "settings": settings, "environ": dict(os.environ)}
     roll.sendall(json.dumps(me).encode() + b"\n")
     if words.role == "spare":
-        roll.sendall(b"up\n")
-        if not (line := sys.stdin.readline()):
-            os._exit(0)
+        with waiting_at(settings.get("waits-at", "")):
+            roll.sendall(b"up\n")
+            if not (line := sys.stdin.readline()):
+                os._exit(0)
         words = _words([words.roll, words.behaviour, *json.loads(line)])
         settings = tomllib.loads(Path(words.config).read_text()) if words.config else {}
         roll.sendall(json.dumps(me | {"name": words.name or words.role, "settings": settings}).encode() + b"\n")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quiesce.cli.plan import Planned, Pools, plan, product_entry, split_grace
+from quiesce.cli.plan import Planned, Pools, plan, product_entry, split_grace, stages
 from quiesce.cli.serve_settings import ServeSettings
 from quiesce.cli.settings import compose, write_file
 from quiesce.cli.tree import EVERY_NAME, ROUTER, SERVE, WORKER
@@ -145,3 +145,7 @@ def test_children_read_their_files_as_they_were_meant(tmp_path: Path) -> None:
         grace_s=30.0,
         log_level="warning",
     )
+
+
+def test_the_router_has_its_delay_beside_its_part_of_the_grace() -> None:
+    assert stages(["decode-0"], 15.0, 8.0) == [(("router",), 15.0 + 6.0 + 3.0), (["decode-0"], 2.0 + 3.0)]

@@ -321,6 +321,18 @@ async def test_inspect_shows_a_running_server(start: Any, roll: Roll) -> None:
     assert "[45..255]" not in drawn
 
 
+async def test_inspect_shows_spares(start: Any, roll: Roll) -> None:
+    served = await start(QUIESCE_SPARE="libraries")
+    await roll.called(3)
+    for spare in (await roll.called(2)).values():
+        await spare.up()
+    data = msgspec.json.decode((await inspect(served.base, "--once", "--json"))[0])
+    assert data["spare"] == {"name": "spare", "holds": "libraries", "waiting": True, "role": "spare"}
+    assert data["spare-router"]["holds"] == "router"
+    drawn = (await inspect(served.base))[0].decode()
+    assert "spare: waits for a process to die; holds libraries\n" in drawn
+
+
 async def inspect(base: Path, *options: str) -> tuple[bytes, str]:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "quiesce.cli.main", "inspect", *options),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quiesce.errors import BadFrame
-from quiesce.kv.runs import copy_runs, expand, pack_runs, unpack_runs
+from quiesce.kv.runs import copy_runs, expand, index_of, pack_runs, unpack_runs
 
 POOL_PAGES = 64
 distinct_pages = st.lists(st.integers(0, POOL_PAGES - 1), unique=True, max_size=POOL_PAGES)
@@ -89,6 +89,12 @@ def test_copies_are_paired_as_given_and_joined_as_far_as_possible(
     joins = [low == high for low, high in gaps]
     also = (runs.target[1:] == runs.target[:-1] + runs.pages[:-1]).tolist()
     assert not any(a and b for a, b in zip(joins, also, strict=True))
+
+
+@given(distinct_pages | st.builds(lambda first, n: [*range(first, first + n)], st.integers(0, 40), st.integers(0, 24)))
+def test_an_index_finds_the_pages_themselves(pages: list[int]) -> None:
+    pool = np.arange(POOL_PAGES)
+    assert pool[index_of(np.array(pages, np.int32))].tolist() == pages
 
 
 def test_runs_can_be_cut_like_a_list() -> None:

@@ -168,3 +168,15 @@ def test_only_connected_workers_are_paired() -> None:
     assert choose(decodes, [Candidate("p0", 0), Candidate("p1", 5)], turn=0) == ("p1", "d1")
     assert choose([Candidate("d0", 0, ("p9",))], [Candidate("p0", 0)], turn=0) is None
     assert choose([], [Candidate("p0", 0)], turn=0) is None
+
+
+def test_a_warm_worker_may_be_a_little_busier() -> None:
+    def chosen(load: int, warmth: float) -> tuple[str, str] | None:
+        partners = ("p0", "p1")
+        decodes = [Candidate("d0", 0, partners), Candidate("d1", load, partners, warmth)]
+        return choose(decodes, [Candidate("p0", 0), Candidate("p1", load, warmth=warmth)], turn=0)
+
+    assert chosen(1, 1.0) == ("p1", "d1")
+    assert chosen(0, 0.1) == ("p1", "d1")
+    assert chosen(1, 0.4) == ("p0", "d0")
+    assert chosen(3, 1.0) == ("p0", "d0")

@@ -52,6 +52,27 @@ def streamed_text(documents: list[Any]) -> str:
     return "".join(choice["delta"].get("content") or "" for choice in choices)
 
 
+def streamed_calls(documents: list[Any], index: int = 0) -> list[dict[str, str]]:
+    """The calls of a chat's chunks, put together; that each one's first delta says what it is, is checked."""
+    calls: list[dict[str, str]] = []
+    for delta in call_deltas(documents, index):
+        if delta["index"] == len(calls):
+            assert delta["type"] == "function"
+            assert delta["id"]
+            calls.append({"id": delta["id"], "name": delta["function"]["name"], "arguments": ""})
+        else:
+            assert delta.keys() == {"index", "function"}
+            assert delta["function"].keys() == {"arguments"}
+        calls[delta["index"]]["arguments"] += delta["function"]["arguments"]
+    return calls
+
+
+def call_deltas(documents: list[Any], index: int = 0) -> list[Any]:
+    """Of the answer with this index, as they came."""
+    choices = [choice for document in documents for choice in document["choices"] if choice["index"] == index]
+    return [delta for choice in choices for delta in choice["delta"].get("tool_calls", ())]
+
+
 def error_of(response: httpx.Response, status: int) -> dict[str, Any]:
     """The error, whose shape and status are checked."""
     assert response.status_code == status, response.text

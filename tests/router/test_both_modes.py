@@ -18,7 +18,7 @@ import pytest_asyncio
 
 from quiesce.lab.cluster import Cluster
 
-from .asking import CHAT, COMPLETION, events
+from .asking import CHAT, COMPLETION, events, streamed_calls
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -31,6 +31,11 @@ FORCED: Body = {"logit_bias": {A: 100}}
 """Everything that is said is "A"."""
 WARM: Body = {"temperature": 1.0, "seed": 11}
 TOOL: Body = {"type": "function", "function": {"name": "rain", "parameters": {"type": "object"}}}
+COLOUR: Body = {
+    "type": "object", "properties": {"colour": {"enum": ["red", "blue", "</tool_call>"]}}, "required": ["colour"],
+    "additionalProperties": False,
+}  # fmt: skip
+PAINT: Body = {"type": "function", "function": {"name": "paint", "parameters": COLOUR}}
 CALLS: Body = {"prompt": "hello world", "max_tokens": 12, "temperature": 0}
 CHATS: Body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 12, "temperature": 0}
 
@@ -92,6 +97,12 @@ TABLE: dict[str, Body] = {
     "echo of one token with logprobs": completion(prompt=[7], echo=True, logprobs=0, max_tokens=2),
     "echo of a batch with logprobs": completion(prompt=["one", "two, longer"], n=2, echo=True, logprobs=0, **WARM),
     "echo of ids": completion(prompt=[104, 0xC3, 0xA9], echo=True),
+    "the prompt alone": completion(echo=True, max_tokens=0),
+    "the prompt alone with logprobs": completion(prompt="ten tokens", echo=True, max_tokens=0, logprobs=3),
+    "one token alone with logprobs": completion(prompt=[7], echo=True, max_tokens=0, logprobs=0),
+    "a batch of prompts alone": completion(
+        prompt=["one", "two, longer", "x" * 70], n=2, echo=True, max_tokens=0, logprobs=0, logit_bias={EOS: 100}
+    ),
     "n": completion(**WARM, n=3),
     "a batch": completion(**WARM, prompt=["one", "two, longer", "x" * 70], logprobs=1),
     "a batch of ids, n each": completion(**WARM, prompt=[[1, 2, 3], [4]], n=2),
@@ -105,6 +116,9 @@ TABLE: dict[str, Body] = {
     "max_completion_tokens": chat(max_completion_tokens=3),
     "chat without a limit": CHATS | {"max_tokens": None, "logit_bias": {EOS: 3}, **WARM, "stop": ["x", "y"]},
     "json_schema": chat(**WARM, **AS_PERSON, max_tokens=80),
+    "json_schema with what says nothing": chat(
+        **WARM, max_tokens=80, guided_json=PERSON | {"not": False, "uniqueItems": False, "unevaluatedProperties": True}
+    ),
     "json_schema, greedy": chat(**AS_PERSON, max_tokens=80),
     "json_schema, cut": completion(**WARM, **AS_PERSON, max_tokens=9),
     "json_object": chat(**WARM, response_format={"type": "json_object"}, logit_bias={"125": 50}, max_tokens=80),
@@ -138,6 +152,13 @@ TABLE: dict[str, Body] = {
         stop=["qq", "zz"], stop_token_ids=[10, 33], guided_regex="[A-Za-z ]{4,30}",
     ),
     "tools": chat(tools=[TOOL], parallel_tool_calls=True),
+    "tools that are allowed": chat(
+        tools=[TOOL, PAINT],
+        tool_choice={
+            "type": "allowed_tools",
+            "allowed_tools": {"mode": "auto", "tools": [{"type": "function", "function": {"name": "rain"}}]},
+        },
+    ),
     "tools that are not to be called": chat(tools=[TOOL], tool_choice="none"),
     "a tool's result": chat(
         tools=[TOOL],
@@ -171,6 +192,7 @@ SAID: dict[str, Callable[[Document], object]] = {
     "n": lambda answer: len({choice["text"] for choice in answer["choices"]}) == 3,
     "max_completion_tokens": lambda answer: answer["usage"]["completion_tokens"] == 3,
     "json_schema": lambda answer: is_person(text_of(answer)) and end(answer)[1] == "stop",
+    "json_schema with what says nothing": lambda answer: is_person(text_of(answer)) and end(answer)[1] == "stop",
     "json_schema, greedy": lambda answer: is_person(text_of(answer)) and end(answer)[1] == "stop",
     "json_schema, cut": lambda answer: end(answer)[0].startswith('{"name": ') and end(answer)[1] == "length",
     "json_object": lambda answer: isinstance(json.loads(text_of(answer)), dict),
@@ -195,6 +217,10 @@ SAID: dict[str, Callable[[Document], object]] = {
     "a grammar and no ignore_eos": lambda answer: end(answer) == ("a", "stop"),
     "echo with logprobs": lambda answer: told_of(answer) == [None, *"f" * 22],
     "echo of one token with logprobs": lambda answer: told_of(answer) == [None, "f", "f"],
+    "the prompt alone": lambda answer: end(answer) == ("hello world", "length") and usage(answer) == (11, 0),
+    "the prompt alone with logprobs": lambda answer: told_of(answer) == [None, *"f" * 9] and usage(answer) == (10, 0),
+    "one token alone with logprobs": lambda answer: told_of(answer) == [None],
+    "a batch of prompts alone": lambda answer: usage(answer) == (84, 0),
     "echo of ids": lambda answer: answer["choices"][0]["text"].startswith("hé"),
 }
 """What the answer must be, where that can be said beforehand."""
@@ -352,16 +378,20 @@ async def test_the_parameter_does_something(modes: Modes, name: str) -> None:
     assert as_streamed(answer)["choices"][0]["text"] != as_streamed(other)["choices"][0]["text"]
 
 
-COLOUR: Body = {
-    "type": "object", "properties": {"colour": {"enum": ["red", "blue", "</tool_call>"]}}, "required": ["colour"],
-    "additionalProperties": False,
-}  # fmt: skip
-PAINT: Body = {"type": "function", "function": {"name": "paint", "parameters": COLOUR}}
 CALL_TABLE: dict[str, Body] = {
     "required": {"tool_choice": "required"},
     "named": {"tool_choice": {"type": "function", "function": {"name": "paint"}}},
     "required, one": {"tool_choice": "required", "parallel_tool_calls": False},
     "required, drawn": {"tool_choice": "required", **WARM, "n": 2, "logprobs": True},
+    "required of those allowed": {
+        "tool_choice": {
+            "type": "allowed_tools",
+            "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "wash"}}]},
+        },
+        "parallel_tool_calls": False,
+    },
+    "required, cut in its arguments": {"tool_choice": "required", "n": 2, **WARM, "max_tokens": 52},
+    "required, cut before them": {"tool_choice": "required", "max_tokens": 20},
     "a call or an answer in JSON": {
         "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": COLOUR}}
     },
@@ -378,33 +408,36 @@ async def test_a_call_is_the_same(modes: Modes, name: str) -> None:
     for client in (modes.apart, modes.together):
         whole = await client.post(CHAT, json=body)
         assert whole.status_code == 200, whole.text
-        documents += [told_calls(whole.json()), await streamed_calls(client, body)]
+        documents += [told_calls(whole.json()), await streamed_calls_of(client, body)]
     assert documents[0] == documents[1] == documents[2] == documents[3]
+    if "cut" in name:
+        begun = [["{"]] * 2 if "in its" in name else [[]]
+        assert [(reason, [text[:1] for _, text in calls]) for reason, calls in documents[0]] == [
+            ("length", each) for each in begun
+        ]
+        return
     several = name in ("required", "required, drawn")
     for reason, calls in documents[0]:
         assert reason == ("stop" if "answer" in name else "length" if reason == "length" and several else "tool_calls")
         assert len(calls) == 1 or (several and calls) or "answer" in name
-        assert all(function in ("paint", "wash") for function, _ in calls)
+        assert all(function in (["wash"] if "allowed" in name else ["paint", "wash"]) for function, _ in calls)
         assert all(json.loads(arguments)["colour"] in ("red", "blue", "</tool_call>") for _, arguments in calls)
 
 
 def told_calls(document: Document) -> list[Any]:
-    """Why each choice ended, and what it calls."""
+    """Why each choice ended, and what it calls; of the markup nothing is ever content."""
+    assert not any("<tool" in (choice["message"]["content"] or "") for choice in document["choices"])
     return [
         (choice["finish_reason"], [_function(call) for call in choice["message"].get("tool_calls", ())])
         for choice in document["choices"]
     ]
 
 
-async def streamed_calls(client: httpx.AsyncClient, body: Body) -> list[Any]:
+async def streamed_calls_of(client: httpx.AsyncClient, body: Body) -> list[Any]:
     documents = events(await client.post(CHAT, json=body | {"stream": True}))
-    choices: dict[int, list[Any]] = {}
-    reasons: dict[int, str] = {}
-    for choice in (choice for document in documents for choice in document["choices"]):
-        mine = choices.setdefault(choice["index"], [])
-        mine += [_function(call) for call in choice["delta"].get("tool_calls", ())]
-        reasons[choice["index"]] = choice["finish_reason"]
-    return [(reasons[index], choices[index]) for index in sorted(choices)]
+    reasons = {c["index"]: c["finish_reason"] for document in documents for c in document["choices"]}
+    calls = {index: streamed_calls(documents, index) for index in sorted(reasons)}
+    return [(reasons[index], [(c["name"], c["arguments"]) for c in calls[index]]) for index in calls]
 
 
 def _function(call: Document) -> tuple[str, str]:
@@ -426,6 +459,11 @@ RESPONSES_TABLE: dict[str, Body] = {
         ],
         "tools": [{"type": "function", **TOOL["function"]}],
     },
+    "a call that is cut": {
+        "tools": [{"type": "function", **PAINT["function"]}, {"type": "function", **TOOL["function"]}],
+        "tool_choice": {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "paint"}]},
+        "max_output_tokens": 55,
+    },
     "form": {"text": {"format": {"type": "json_schema", "name": "x", "schema": {"enum": ["twelve characters"]}}}},
 }
 
@@ -444,11 +482,13 @@ async def test_a_response_is_the_same(modes: Modes, name: str) -> None:
     assert documents[:2] == documents[2:]
     cold, warm = (document | {"usage": None} for document in documents[:2])
     assert cold == warm
-    assert documents[0]["usage"]["output_tokens"] == {"ends": 5, "stop": 3}.get(name, 12)
+    assert documents[0]["usage"]["output_tokens"] == {"ends": 5, "stop": 3, "a call that is cut": 55}.get(name, 12)
+    called = [(item["status"], item["name"], item["arguments"][:1]) for item in cold["output"] if "arguments" in item]
+    assert called == ([("incomplete", "paint", "{")] if "call" in name else [])
 
 
 def _without_ids(document: Document) -> Document:
-    new = ("id", "created_at")
+    new = ("id", "call_id", "created_at")
     output = [{key: value for key, value in item.items() if key not in new} for item in document["output"]]
     return {key: value for key, value in document.items() if key not in new} | {"output": output}
 
@@ -460,10 +500,10 @@ async def test_a_prompts_logprobs_are_those_of_saying_it(modes: Modes) -> None:
         said = (await whole(client, body))["choices"][0]["logprobs"]
         given = body | {"prompt": [104, 105, *(byte_of(token) for token in said["tokens"])], "echo": True}
         for _ in range(2):
-            told = (await whole(client, given | {"max_tokens": 1}))["choices"][0]["logprobs"]
-            assert told["tokens"][2:32] == said["tokens"]
-            assert told["token_logprobs"][2:32] == pytest.approx(said["token_logprobs"], abs=1e-4)
-            assert [set(each) for each in told["top_logprobs"][2:32]] == [set(each) for each in said["top_logprobs"]]
+            told = (await whole(client, given | {"max_tokens": 0}))["choices"][0]["logprobs"]
+            assert told["tokens"][2:] == said["tokens"]
+            assert told["token_logprobs"][2:] == pytest.approx(said["token_logprobs"], abs=1e-4)
+            assert [set(each) for each in told["top_logprobs"][2:]] == [set(each) for each in said["top_logprobs"]]
 
 
 def byte_of(token: str) -> int:

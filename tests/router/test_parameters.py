@@ -124,6 +124,36 @@ async def test_echo_tells_the_prompts_logprobs_too(deployment: Deployment, promp
     assert deployment.prefill.submits[0].tells_prompt
 
 
+@pytest.mark.parametrize("said", [tell(("x", "length")), tell(((), "stop"))])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_prompt_alone_is_told_of(deployment: Deployment, said: OnSubmit, stream: bool) -> None:
+    """Workers cannot but say a token, or the end of text: nobody hears of it, and nobody pays."""
+    client = await deployment.start()
+    deployment.prefill.plan, deployment.decode.plan = tell_prompt, said
+    fields: dict[str, Any] = {"prompt": "hé!", "max_tokens": 0, "echo": True, "logprobs": 1, "n": 2}
+    options = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
+    response = await complete(client, **fields, **options)
+    documents = events(response) if stream else [response.json()]
+    assert documents[-1]["usage"]["completion_tokens"] == 0
+    assert documents[-1]["usage"]["total_tokens"] == 4
+    for index in range(2):
+        choices = [choice for document in documents for choice in document["choices"] if choice["index"] == index]
+        assert "".join(choice["text"] for choice in choices) == "hé!"
+        assert choices[-1]["finish_reason"] == "length"
+        (told,) = [choice["logprobs"] for choice in choices if choice["logprobs"]]
+        assert told["tokens"] == ["h", "bytes:\\xc3", "bytes:\\xa9", "!"]
+        assert told["token_logprobs"] == [None, -0.1, -0.2, -0.3]
+    assert {submit.max_tokens for submit in deployment.decode.submits} == {1}
+
+
+async def test_a_prompt_alone_without_logprobs_is_shown(deployment: Deployment) -> None:
+    client = await deployment.start()
+    choice = (await complete(client, prompt="hé", max_tokens=0, echo=True)).json()["choices"][0]
+    assert (choice["text"], choice["finish_reason"], choice["logprobs"]) == ("hé", "length", None)
+    response = await complete(client, max_tokens=0)
+    assert response.json()["error"]["param"] == "max_tokens"
+
+
 async def test_decodes_words_wait_for_what_prefill_has_to_tell(deployment: Deployment) -> None:
     """Two workers' frames come in any order; what is out of order, or too much, changes nothing."""
     client = await deployment.start()

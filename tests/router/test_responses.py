@@ -96,7 +96,10 @@ async def test_the_events_of_a_text(deployment: Deployment) -> None:
     assert "[DONE]" not in response.text
 
 
-SAID = ["hello", "", f"See:\n{called(OSLO)}\n{called(ROME)}", called(OSLO), f"{called(OSLO)} and so", called("[")]
+SAID = [
+    "hello", "", f"See:\n{called(OSLO)}\n{called(ROME)}", called(OSLO), f"{called(OSLO)} and so", called("["),
+    called("{oops}"), called(OSLO)[:20], called(OSLO)[:-25], called(OSLO) + called(ROME)[:-25],
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("said", SAID)
@@ -139,6 +142,21 @@ async def test_a_response_that_was_cut_short(deployment: Deployment, stream: boo
     assert (answer["status"], answer["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
     assert answer["output"][0]["status"] == "incomplete"
     assert [event["type"] for event in events[-1:]] == ["response.incomplete"] * stream
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_call_that_was_cut_short(deployment: Deployment, stream: bool) -> None:
+    """What there is of its arguments; before there are some, nothing."""
+    client = await deployment.start()
+    deployment.decode.plans = [say(called(OSLO)[:cut], finish="length") for cut in (-25, 20)]
+    answers = []
+    for _ in range(2):
+        response = await respond(client, tools=[RAIN], tool_choice="required", stream=stream)
+        answers.append(told(response)[-1]["response"] if stream else response.json())
+    assert [answer["status"] for answer in answers] == ["incomplete"] * 2
+    (call,), (message,) = (answer["output"] for answer in answers)
+    assert (call["status"], call["name"], call["arguments"]) == ("incomplete", "weather", '{"plac')
+    assert message["content"][0]["text"] == ""
 
 
 async def test_deltas_come_as_tokens_come(deployment: Deployment) -> None:

@@ -104,6 +104,30 @@ async def test_a_client_that_does_not_read_is_cut_off(deployment: Deployment, ca
     assert said(caplog) == ["1 request ended at the grace period"]
 
 
+async def test_until_load_balancers_have_noticed_requests_are_served(deployment: Deployment) -> None:
+    """It is not ready, and says so, for as long as it was told to; a second signal ends that as well."""
+    client = await deployment.start(drain_delay_s=3600.0, grace_s=3600.0)
+    stop(deployment, 1)
+    ready = await client.get("/readiness")
+    assert (ready.status_code, ready.json()["reason"]) == (503, "the server is stopping")
+    assert (await client.get("/health")).status_code == 200
+    assert (await chat(client)).status_code == 200
+    await deployment.close()
+
+
+async def test_after_the_delay_it_drains(deployment: Deployment) -> None:
+    client = await deployment.start(drain_delay_s=0.01, grace_s=3600.0)
+    deployment.decode.plans = [say("first", finish="")]
+    async with client.stream("POST", CHAT, json=chat_body(stream=True)) as response:
+        lines = response.aiter_lines()
+        while "first" not in await anext(lines):
+            pass
+        stop(deployment, 1)
+        while (refused := await chat(client)).status_code == 200:
+            pass
+        assert error_of(refused, 503)["code"] == "server_stopping"
+
+
 async def test_while_requests_finish_others_are_told_that_the_server_stops(deployment: Deployment) -> None:
     """The port stays open: who asks whether it is ready hears no, and why."""
     client = await deployment.start(grace_s=60.0)

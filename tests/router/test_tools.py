@@ -13,7 +13,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionToolParam, ChatCompl
 from quiesce.text import tiny
 from quiesce.text.model import TextModel
 
-from .asking import chat, error_of, events, streamed_text
+from .asking import call_deltas, chat, error_of, events, streamed_calls, streamed_text
 from .conftest import Deployment
 from .fake_worker import say
 
@@ -39,10 +39,6 @@ def calls_of(message: Any) -> list[tuple[str, str]]:
     return [(call["function"]["name"], call["function"]["arguments"]) for call in message["tool_calls"]]
 
 
-def streamed_calls(documents: list[Any]) -> list[Any]:
-    return [call for d in documents for choice in d["choices"] for call in choice["delta"].get("tool_calls", ())]
-
-
 async def test_an_answer_that_calls(deployment: Deployment) -> None:
     client = await deployment.start()
     deployment.decode.plans = [say("Let me see.\n", called(OSLO), "\n", called(ROME))]
@@ -56,18 +52,35 @@ async def test_an_answer_that_calls(deployment: Deployment) -> None:
 
 
 async def test_a_streamed_answer_that_calls(deployment: Deployment) -> None:
-    """Text as it comes, each call when it is complete."""
+    """Text as it comes, and so arguments, once it is known whose they are."""
     client = await deployment.start()
     said = f"See:\n{called(OSLO)}\n{called(ROME)}"
     deployment.decode.plans = [say(*said)]
     documents = events(await chat(client, tools=[WEATHER], stream=True, stream_options={"include_usage": True}))
     calls = streamed_calls(documents)
     assert streamed_text(documents) == "See:"
-    assert [call["index"] for call in calls] == [0, 1]
-    assert [call["function"] for call in calls] == [{"name": "weather", "arguments": each} for each in (OSLO, ROME)]
+    assert [(call["name"], call["arguments"]) for call in calls] == [("weather", OSLO), ("weather", ROME)]
     assert len({call["id"] for call in calls}) == 2
+    assert [delta["function"]["arguments"] for delta in call_deltas(documents)] == [*OSLO, *ROME]
     assert documents[-2]["choices"][0]["finish_reason"] == "tool_calls"
     assert documents[-1]["usage"]["completion_tokens"] == len(said)
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 3, 7, 40])
+async def test_fragments_are_the_whole_answers_arguments(deployment: Deployment, pieces: int) -> None:
+    """However tokens came, in each of several answers."""
+    client = await deployment.start()
+    said = [called(OSLO), called('{"place": "\\u00e9\u00e9, {}"}') + called(ROME), f"No. {called(OSLO)} no"]
+    cut = [[text[at : at + pieces] for at in range(0, len(text), pieces)] for text in said]
+    whole = []
+    for text in said:
+        deployment.decode.plans = [say(text)]
+        whole.append(calls_of((await chat(client, tools=[WEATHER])).json()["choices"][0]["message"]))
+    deployment.decode.plans = [say(*each) for each in cut]
+    documents = events(await chat(client, tools=[WEATHER], n=3, stream=True))
+    streamed = [[(call["name"], call["arguments"]) for call in streamed_calls(documents, at)] for at in range(3)]
+    assert sorted(streamed) == sorted(whole)
+    assert whole[1] == [("weather", '{"place": "\\u00e9\u00e9, {}"}'), ("weather", ROME)]
 
 
 async def test_content_is_null_when_there_are_only_calls(deployment: Deployment) -> None:
@@ -86,10 +99,18 @@ async def test_one_call_when_they_are_not_to_be_parallel(deployment: Deployment,
     response = await chat(client, tools=[WEATHER], parallel_tool_calls=False, stream=stream)
     assert await deployment.decode.cancelled()
     if stream:
-        assert [call["function"]["arguments"] for call in streamed_calls(events(response))] == [OSLO]
+        assert [call["arguments"] for call in streamed_calls(events(response))] == [OSLO]
     else:
         choice = response.json()["choices"][0]
         assert (calls_of(choice["message"]), choice["finish_reason"]) == ([("weather", OSLO)], "tool_calls")
+
+
+async def test_one_call_though_it_is_torn(deployment: Deployment) -> None:
+    client = await deployment.start()
+    deployment.decode.plans = [say(called("{oops}"), " so: ", called(OSLO), "more", finish="")]
+    choice = (await chat(client, tools=[WEATHER], parallel_tool_calls=False)).json()["choices"][0]
+    assert (calls_of(choice["message"]), choice["finish_reason"]) == ([("weather", "{")], "stop")
+    assert choice["message"]["content"] == "oops}}\n</tool_call> so:"
 
 
 @pytest.mark.parametrize("said", [called("[1]"), called(OSLO).replace("weather", "launch"), called(OSLO)[:30]])
@@ -116,11 +137,56 @@ async def test_without_tools_nothing_is_a_call(deployment: Deployment, fields: A
 
 
 async def test_a_call_that_was_cut_short_ends_for_its_length(deployment: Deployment) -> None:
+    """With what there is of its arguments."""
     client = await deployment.start()
     deployment.decode.plans = [say(called(OSLO), called(ROME)[:-20], finish="length")]
     choice = (await chat(client, tools=[WEATHER])).json()["choices"][0]
     assert choice["finish_reason"] == "length"
-    assert choice["message"]["content"] == called(ROME)[:-20]
+    assert choice["message"]["content"] is None
+    assert calls_of(choice["message"]) == [("weather", OSLO), ("weather", '{"place": "')]
+
+
+CUTS = range(1, len(called(OSLO)) + 1)
+MUST = {"tool_choice": "required", "tools": [WEATHER]}
+
+
+@pytest.mark.parametrize("fields", [MUST, MUST | {"parallel_tool_calls": False}, {"tools": [WEATHER]}])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_torn_call_is_never_content(deployment: Deployment, fields: Any, stream: bool) -> None:
+    """Wherever it is cut: its arguments as far as they came, and no markup. Where it may call, half a tag is text."""
+    client = await deployment.start()
+    for cut in CUTS if "tool_choice" in fields else CUTS[len("<tool_call>") - 1 :]:
+        deployment.decode.plans = [say(called(OSLO)[:cut], finish="length")]
+        response = await chat(client, **fields, stream=stream)
+        begun = cut - called(OSLO).index(OSLO)
+        arguments = [OSLO[:begun]] if begun > 0 else []
+        if stream:
+            documents = events(response)
+            assert streamed_text(documents) == ""
+            assert [call["arguments"] for call in streamed_calls(documents)] == arguments
+            reason = documents[-1]["choices"][0]["finish_reason"]
+        else:
+            choice = response.json()["choices"][0]
+            assert not choice["message"]["content"]
+            assert [call for _, call in calls_of({"tool_calls": [], **choice["message"]})] == arguments
+            reason = choice["finish_reason"]
+        is_one = arguments == [OSLO] and fields.get("parallel_tool_calls") is False
+        assert reason == ("tool_calls" if is_one else "length")
+
+
+@pytest.mark.parametrize(
+    ("said", "stop", "reason"),
+    [(called(OSLO), "slo", "stop"), (called(OSLO), "</tool", "tool_calls"), (called("{oops}"), None, "stop")],
+)
+async def test_only_calls_that_can_be_made_are_a_reason_to_end(
+    deployment: Deployment, said: str, stop: str | None, reason: str
+) -> None:
+    """Arguments that a stop string cut, or that are no JSON, are told, but do not ask to be acted on."""
+    client = await deployment.start()
+    deployment.decode.plan = say(said)
+    choice = (await chat(client, tools=[WEATHER], stop=stop)).json()["choices"][0]
+    assert choice["finish_reason"] == reason
+    assert len(choice["message"]["tool_calls"]) == 1
 
 
 async def test_calls_and_their_results_are_shown_to_the_model(deployment: Deployment) -> None:
@@ -208,7 +274,14 @@ async def test_how_many_tokens_tools_take(deployment: Deployment) -> None:
     assert (await chat(client, tools=[WEATHER])).json()["usage"]["prompt_tokens"] == count
 
 
-@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "weather"}}])
+def allowed(mode: str) -> Any:
+    tools = [{"type": "function", "function": {"name": "weather"}}]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
+@pytest.mark.parametrize(
+    "choice", ["required", {"type": "function", "function": {"name": "weather"}}, allowed("required")]
+)
 async def test_a_call_that_must_be_made_is_a_grammar(deployment: Deployment, choice: Any) -> None:
     client = await deployment.start()
     deployment.decode.plans = [say(called(OSLO))]
@@ -219,6 +292,20 @@ async def test_a_call_that_must_be_made_is_a_grammar(deployment: Deployment, cho
     assert "weather" in decode
     assert ("time" in decode) is (choice == "required")
     assert "time" in prompt_of(deployment)
+
+
+async def test_a_model_that_decides_knows_only_the_tools_that_are_allowed(deployment: Deployment) -> None:
+    """And calls no other one."""
+    client = await deployment.start()
+    other = called(OSLO).replace("weather", "time")
+    deployment.decode.plans = [say(called(OSLO)), say(other)]
+    fields = {"tools": [WEATHER, NAMED], "tool_choice": allowed("auto")}
+    choices = [(await chat(client, **fields)).json()["choices"][0] for _ in range(2)]
+    assert calls_of(choices[0]["message"]) == [("weather", OSLO)]
+    assert choices[1]["message"]["content"] == other
+    assert "weather" in prompt_of(deployment)
+    assert '"time"' not in prompt_of(deployment)
+    assert not deployment.decode.submits[0].sampling.grammar
 
 
 NAMED: ChatCompletionToolParam = {"type": "function", "function": {"name": "time"}}

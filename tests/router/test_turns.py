@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from quiesce.protocol.messages import Fault
 from .asking import CHAT, chat, chat_body, error_of
 from .conftest import Deployment
 from .fake_worker import hand_off, nothing, say
+from .queueing import until, waiting
 from .tenancy import bearer, write_tenants
 
 FLOOD = 200
@@ -24,29 +24,6 @@ FLOOD = 200
 
 def ask(client: httpx.AsyncClient, tenant: str, **fields: Any) -> asyncio.Future[httpx.Response]:
     return asyncio.ensure_future(client.post(CHAT, json=chat_body(**fields), headers=bearer(tenant)))
-
-
-async def waiting(deployment: Deployment, count: int) -> None:
-    """Until so many requests wait at the router."""
-    assert deployment.server is not None
-    turns = deployment.server.service.turns
-    await until(turns, "_count", lambda: len(turns._waiting) == count)
-
-
-async def until(subject: object, method: str, true: Callable[[], bool]) -> None:
-    """Wait for what can only become true when this method is called."""
-    called, honest = asyncio.Event(), getattr(subject, method)
-
-    def told(*given: object) -> None:
-        honest(*given)
-        called.set()
-
-    setattr(subject, method, told)
-    async with asyncio.timeout(60):
-        while not true():
-            called.clear()
-            await called.wait()
-    setattr(subject, method, honest)
 
 
 def salts(deployment: Deployment) -> list[str]:

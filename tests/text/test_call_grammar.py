@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from quiesce.router.answer import Called, Calls, piece_of
 from quiesce.text import tiny
 from quiesce.text.call_grammar import call_grammar
 from quiesce.text.grammars import Grammars, as_grammar
 from quiesce.text.model import TextModel
-from quiesce.text.tool_calls import FORMATS, Call, CallFormat, CallReader
+from quiesce.text.tool_calls import FORMATS, CallFormat
 
 TINY = TextModel.load("tiny")
 GRAMMARS = Grammars(TINY)
@@ -36,9 +37,9 @@ def said(grammar: str, seed: int) -> str:
     return ""
 
 
-def read(form: CallFormat, text: str) -> list[str | Call]:
-    reader = CallReader(form, ("f", "g-1"))
-    return reader.push(text) + reader.flush()
+def read(form: CallFormat, text: str) -> tuple[str | Called, ...]:
+    calls = Calls(form, ("f", "g-1"), only_one=False, forced=False)
+    return piece_of(calls.read(text, "stop"), ()).parts
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -52,7 +53,7 @@ def test_whatever_is_said_is_read_as_calls(name: str, several: bool) -> None:
         calls = read(FORMATS[name], text)
         lengths.add(len(calls))
         for call in calls:
-            assert isinstance(call, Call), text
+            assert isinstance(call, Called), text
             arguments = json.loads(call.arguments)
             assert arguments == {} if call.name == "g-1" else arguments["x"] in (1, "</tool_call>", '"')
     assert lengths == {1} if not several else max(lengths) > 1
@@ -67,7 +68,7 @@ def test_tags_that_are_special_tokens(name: str) -> None:
     assert text.startswith("<|im_start|>")
     assert form.begins not in text
     spelt = text.replace("<|im_start|>", form.begins).replace("<|endoftext|>", form.ends)
-    assert [part.name for part in read(form, spelt) if isinstance(part, Call)] == ["f"]
+    assert [part.name for part in read(form, spelt) if isinstance(part, Called)] == ["f"]
 
 
 @pytest.mark.parametrize("name", ["hermes", "mistral"])
@@ -75,10 +76,10 @@ def test_an_answer_of_another_form_or_calls(name: str) -> None:
     form = FORMATS[name]
     grammar = call_grammar(form, {"f": X}, several=False, special={}, otherwise={"enum": [{"a": 1}]})
     kinds = {tuple(type(part) for part in read(form, said(grammar, seed))) for seed in range(12)}
-    assert kinds == {(str,), (Call,)}
+    assert kinds == {(str,), (Called,)}
 
 
 def test_arguments_are_an_object_whatever_the_schema_says() -> None:
     grammar = call_grammar(FORMATS["hermes"], {"f": {"type": "integer"}}, several=False, special={})
     with_object = {text for seed in range(8) if (text := said(grammar, seed))}
-    assert all(isinstance(read(FORMATS["hermes"], text)[0], Call) for text in with_object)
+    assert all(isinstance(read(FORMATS["hermes"], text)[0], Called) for text in with_object)

@@ -146,7 +146,7 @@ def test_json_is_written_as_json_dumps_writes_it() -> None:
         ("json", "[]", "schema"),
         ("json", "nonsense", "expected"),
         ("json", '{"type": "objekt"}', "objekt"),
-        ("json", '{"if": {}}', r'not supported here: \["if"\]'),
+        ("json", '{"if": {}, "then": {"type": "string"}}', r'not supported here: \["if", "then"\]'),
         ("json", '{"not": {"type": "string"}}', r'not supported here: \["not"\]'),
         ("json", '{"type": "array", "uniqueItems": true}', r'not supported here: \["uniqueItems"\]'),
         ("json", '{"oneOf": [{"type": "string"}, {"type": "string", "maxLength": 3}]}', "oneOf .* anyOf may do"),

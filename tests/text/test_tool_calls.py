@@ -7,26 +7,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quiesce.text import tiny
-from quiesce.text.tool_calls import FORMATS, Call, CallReader, detect
+from quiesce.text.tool_calls import FORMATS, CallPart, CallReader, detect
 
 NAMES = ("f", "g")
-F1, G = Call("f", '{"a": 1}'), Call("g", "{}")
-Parts = list[str | Call]
+Parts = list[str | CallPart]
 
 
-def read(form: str, *pieces: str) -> Parts:
-    """What the pieces say, neighbouring texts as one."""
-    reader = CallReader(FORMATS[form], NAMES)
+def read(form: str, *pieces: str, cut: bool = False, nothing_else: bool = False) -> Parts:
+    """What the pieces say, neighbouring texts as one, and what belongs to a call."""
+    reader = CallReader(FORMATS[form], NAMES, nothing_else=nothing_else)
     parts: Parts = []
-    for part in [part for piece in pieces for part in reader.push(piece)] + reader.flush():
+    for part in [part for piece in pieces for part in reader.push(piece)] + reader.flush(cut=cut):
         before = parts[-1] if parts else None
         if isinstance(part, str) and isinstance(before, str):
             parts[-1] = before + part
+        elif isinstance(part, CallPart) and not part.name:
+            assert isinstance(before, CallPart)
+            parts[-1] = CallPart(before.name, before.arguments + part.arguments, part.ends)
         else:
             parts.append(part)
     return parts
 
 
+def call(name: str, arguments: str) -> CallPart:
+    return CallPart(name, arguments, ends=True)
+
+
+def torn(arguments: str) -> CallPart:
+    return CallPart("f", arguments)
+
+
+F1, G = call("f", '{"a": 1}'), call("g", "{}")
 H = "<tool_call>{}</tool_call>".format
 F1_SAID = '{"name": "f", "arguments": {"a": 1}}'
 
@@ -41,12 +52,12 @@ HERMES: dict[str, Parts] = {
     H('{"arguments": "{\\"a\\": 1}", "name": "f"}'): [F1],
     H('{"name": "f", "parameters": {"a": 1}}'): [F1],
     H('{"name": "f", "arguments": {"x": "</tool_call> \\" } \\\\"}}'): [
-        Call("f", '{"x": "</tool_call> \\" } \\\\"}')
+        call("f", '{"x": "</tool_call> \\" } \\\\"}')
     ],
     H('{"name": "f", "arguments": {"é": [1.5e-3, true, null, "\\u00e9 😀"]}}'): [
-        Call("f", '{"é": [1.5e-3, true, null, "\\u00e9 😀"]}')
+        call("f", '{"é": [1.5e-3, true, null, "\\u00e9 😀"]}')
     ],
-    H('{"name": "f", "arguments": {"x": 3e999999}}'): [Call("f", '{"x": 3e999999}')],
+    H('{"name": "f", "arguments": {"x": 3e999999}}'): [call("f", '{"x": 3e999999}')],
     # what comes out as the text it is
     "<": ["<"], "<tool_call": ["<tool_call"], "<tool_call>": ["<tool_call>"], "<tool_call> ": ["<tool_call> "],
     H("hello"): [H("hello")],
@@ -56,26 +67,42 @@ HERMES: dict[str, Parts] = {
     H('{"name": "nobody", "arguments": {}}'): [H('{"name": "nobody", "arguments": {}}')],
     H('{"name": "f", "arguments": [1]}'): [H('{"name": "f", "arguments": [1]}')],
     H('{"name": "f", "arguments": "no JSON"}'): [H('{"name": "f", "arguments": "no JSON"}')],
-    H('{"name": "f", "arguments": {]}}'): [H('{"name": "f", "arguments": {]}}')],
-    H('{"name": "f", "arguments": {}}}'): [H('{"name": "f", "arguments": {}}}')],
-    H('{"name": "f", "arguments": {}'): [H('{"name": "f", "arguments": {}')],
-    '<tool_call>{"name": "f", "arguments": {"a": "\n"}}': ['<tool_call>{"name": "f", "arguments": {"a": "\n"}}'],
     '<tool_call>{"name": "f", "argum': ['<tool_call>{"name": "f", "argum'],
     "<tool_call>" + '{"a":' * 3000 + "1" + "}" * 3000: ["<tool_call>" + '{"a":' * 3000 + "1" + "}" * 3000],
     # and what follows it
     "<<tool_call>" + F1_SAID + "</tool_call>": ["<", F1],
     "<tool_call>" + H(F1_SAID): ["<tool_call>", F1],
     '<tool_call>{"a": ' + H(F1_SAID) + "!": ['<tool_call>{"a": ', F1, "!"],
-    f"<tool_call>{F1_SAID}</tool" + H('{"name": "g"}'): [f"<tool_call>{F1_SAID}</tool", G],
     # the end came too soon, but nothing of the call is missing
     f"<tool_call>{F1_SAID}": [F1], f"<tool_call>{F1_SAID}\n</tool_c": [F1],
+    H('{"name": "g"}') + f"<tool_call>{F1_SAID[:-1]}": [G, F1],
+    # a name and the beginning of arguments are a call, whatever comes then
+    H('{"name": "f", "arguments": {]}}'): [torn("{]")],
+    H('{"name": "f", "arguments": {"a": "\n"}}'): [torn('{"a": "\n"}')],
+    H('{"name": "f", "arguments": {"a": 1'): [torn('{"a": 1'), "</tool_call>"],
+    H('{"name": "f", "arguments": {"a": sy "1"}}') + H('{"name": "g"}'): [torn('{"a": s'), 'y "1"}}</tool_call>', G],
+    '<tool_call>{"name": "f", "arguments": {"a": "</tool_call> and so on': [torn('{"a": "</tool_call> and so on')],
+    '{"name": "f", "arguments": {}}': ['{"name": "f", "arguments": {}}'],
+    H('{"name": "f", "arguments": {"a": 1}, "id": {"b": "}"}}'): [F1],
+    H('{ "name" :"f",\n"parameters": {"a": 1} }'): [F1],
+    # brackets that are missing or too many behind it are no loss, other things are text
+    H('{"name": "f", "arguments": {"a": 1}'): [F1],
+    H(F1_SAID + " }\n"): [F1],
+    H(F1_SAID + "]"): [F1, "]</tool_call>"],
+    f"<tool_call>{F1_SAID}</tool" + H('{"name": "g"}'): [F1, "</tool", G],
+    H('{"name": "f", "arguments": {"a": 1}, hm'): [F1, ", hm</tool_call>"],
 }  # fmt: skip
 MISTRAL: dict[str, Parts] = {
     f"[TOOL_CALLS] [{F1_SAID}]": [F1],
     f'[TOOL_CALLS][{F1_SAID}, {{"name": "g", "arguments": {{}}, "id": "x"}}]': [F1, G],
     f"See. [TOOL_CALLS] [{F1_SAID}] ": ["See.", F1],
     "[TOOL_CALLS] []": ["[TOOL_CALLS] []"],
-    f'[TOOL_CALLS] [{F1_SAID}, {{"name": "nobody"}}]': [f'[TOOL_CALLS] [{F1_SAID}, {{"name": "nobody"}}]'],
+    f'[TOOL_CALLS] [{F1_SAID}, {{"name": "nobody"}}]': [F1, ', {"name": "nobody"}]'],
+    f'[TOOL_CALLS] [{{"name": "nobody"}}, {F1_SAID}]': [f'[TOOL_CALLS] [{{"name": "nobody"}}, {F1_SAID}]'],
+    f'[TOOL_CALLS]\n[ {F1_SAID}\n,{{"name": "g"}} ] ok': [F1, G, " ok"],
+    f"[TOOL_CALLS] [{F1_SAID}": [F1],
+    f"[TOOL_CALLS] [{F1_SAID}, ]": [F1, ", ]"],
+    "[TOOL_CALLS] [1]": ["[TOOL_CALLS] [1]"],
     "[TOOL_CALLS]f{}": ["[TOOL_CALLS]f{}"],
     "[1, 2] and [TOOL": ["[1, 2] and [TOOL"],
     f"[[TOOL_CALLS] [{F1_SAID}]": ["[", F1],
@@ -87,6 +114,8 @@ LLAMA: dict[str, Parts] = {
     '{"name": "f", "parameters": {"a": 1}}\n<|python_tag|>{"name": "g"}': [F1, G],
     '{"name": "f", "parameters": {"a": 1}} is it': [F1, " is it"],
     '{"name": "f", "parameters": {"a": 1}};;': [F1, ";;"],
+    '{"name": "f", "parameters": {"a": x': [torn('{"a": '), "x"],
+    '{"name": "f", "parameters": {"a": 1}, x': [F1, ", x"],
     '{"name": "Ada", "age": 36}': ['{"name": "Ada", "age": 36}'],
     '{"name": "Ada"} {"name": "f"}': ['{"name": "Ada"} {"name": "f"}'],
     'Well: {"name": "f"}': ['Well: {"name": "f"}'],
@@ -125,7 +154,7 @@ def test_pieces_do_not_matter_and_text_is_never_lost(form: str, fragments: list[
     said = "".join(fragments)
     whole = read(form, said)
     assert read(form, *fragments) == read(form, *said) == whole
-    if not any(isinstance(part, Call) for part in whole):
+    if not any(isinstance(part, CallPart) for part in whole):
         assert "".join(str(part) for part in whole) == said
     assert is_within("".join(part for part in whole if isinstance(part, str)), said)
 
@@ -136,19 +165,61 @@ def is_within(text: str, said: str) -> bool:
     return all(character in rest for character in text)
 
 
+TORN: list[tuple[str, str, Parts, Parts]] = [
+    # format, what is said, what it is when it was cut there, and when it must call besides
+    ("hermes", "<tool_ca", ["<tool_ca"], []),
+    ("hermes", "See: <tool_call>", ["See:"], ["See:"]),
+    ("hermes", '<tool_call>\n{"na', [], []),
+    ("hermes", '<tool_call>{"name": "f", "arguments": ', [], []),
+    ("hermes", '<tool_call>{"name": "f", "arguments": {"a": ', [torn('{"a": ')], [torn('{"a": ')]),
+    ("hermes", f"<tool_call>{F1_SAID}", [F1], [F1]),
+    ("hermes", H(F1_SAID) + '\n<tool_call>{"name": "f"', [F1], [F1]),
+    ("hermes", H(F1_SAID) + "\n<tool", [F1, "\n<tool"], [F1]),
+    ("hermes", H("hello") + " <tool_call>", [H("hello")], [H("hello")]),
+    ("mistral", '[TOOL_CALLS] [{"name', [], []),
+    ("mistral", f'[TOOL_CALLS] [{F1_SAID}, {{"name', [F1], [F1]),
+    ("llama3_json", '{"name": "f", "para', ['{"name": "f", "para'], []),
+    ("llama3_json", '{"name": "f", "parameters": {"', [torn('{"')], [torn('{"')]),
+    ("llama3_json", '<|python_tag|>{"name', [], []),
+]
+
+
+@pytest.mark.parametrize(("form", "said", "cut", "forced"), TORN)
+def test_a_torn_call_is_no_text(form: str, said: str, cut: Parts, forced: Parts) -> None:
+    """Where it is certain that it would have been one: behind its tag, or when nothing else may be said."""
+    assert read(form, said, cut=True) == read(form, *said, cut=True) == cut
+    for is_cut in (True, False):
+        assert read(form, said, cut=is_cut, nothing_else=True) == forced
+        assert read(form, *said, cut=is_cut, nothing_else=True) == forced
+
+
 def test_text_is_shown_as_soon_as_it_cannot_become_a_call() -> None:
     reader = CallReader(FORMATS["hermes"], NAMES)
     assert reader.push("hello") == ["hello"]
     assert reader.push(" <tool") == []
     assert reader.push("box") == [" <toolbox"]
-    assert reader.push(f"<tool_call>{F1_SAID}") == []
-    assert reader.push("</tool_call>") == [F1]
+
+
+def test_arguments_come_as_they_are_said() -> None:
+    reader = CallReader(FORMATS["hermes"], NAMES)
+    assert reader.push('<tool_call>{"name": "f", "arguments": ') == []
+    assert reader.push("{") == [CallPart("f"), CallPart("", "{")]
+    assert reader.push('"a": ') == [CallPart("", '"a": ')]
+    assert reader.push("[{}, {") == [CallPart("", "[{}, {")]
+    assert reader.push("}]}") == [CallPart("", "}]}"), CallPart(ends=True)]
+    assert reader.push("}</tool_call>") == reader.flush() == []
+
+
+def test_arguments_before_the_name_come_with_it() -> None:
+    reader = CallReader(FORMATS["hermes"], NAMES)
+    assert reader.push('<tool_call>{"arguments": {"a": 1}, "name": "f"') == []
+    assert reader.push("}") == [F1]
 
 
 def test_a_long_call_takes_time_in_proportion() -> None:
     """Each character is looked at once: a quadratic reader would take minutes here."""
-    arguments = '{"a": "' + "x" * 300_000 + '"}'
-    assert read("hermes", *H(f'{{"name": "f", "arguments": {arguments}}}')) == [Call("f", arguments)]
+    arguments = '{"a": "' + "x" * 300_000 + '", "b": [' + "{}, " * 20_000 + "1]}"
+    assert read("hermes", *H(f'{{"name": "f", "arguments": {arguments}}}')) == [call("f", arguments)]
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,16 @@ class RevokesInWords(TcpReceiver):
         return True
 
 
+class ReadsAfterClose(TcpSender):
+    """Its threads go on with what no deadline took from them."""
+
+    def _give_up(self, flight: object) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        self._flights.close()
+
+
 class FencesInWords(ShmReceiver):
     """Takes the order to kill for the death."""
 
@@ -104,6 +114,7 @@ QUIESCED = replace(TCP, sender=CallsEverythingQuiesced)
 TWICE = _shm(SaysEverythingTwice)
 EMPTY = replace(SHM, sender=lambda pool, threads, deadline_s: ShmSender(pool, threads, deadline_s, StampsFirst()))
 REVOKED = replace(TCP, receiver=RevokesInWords)
+READING = replace(TCP, sender=ReadsAfterClose)
 FENCED = _shm(receiver=FencesInWords)
 DEATH = replace(TCP, receiver=BelievesTheDeath)
 SPINNING = replace(TCP, receiver=SpinsWhenIdle)

@@ -19,6 +19,7 @@ LIARS: dict[str, checks.Check] = {
     "TWICE": checks.every_completion_comes_once,
     "EMPTY": checks.landed_means_visible,
     "REVOKED": checks.after_a_fence_no_byte_changes,
+    "READING": checks.a_closed_sender_reads_nothing_for_an_unknown_end,
     "FENCED": checks.after_a_fence_no_byte_changes,
     "DEATH": checks.a_dead_writer_s_bytes_end_at_its_fence,
     "SPINNING": checks.idle_costs_nothing,
@@ -36,7 +37,7 @@ def promised(backend: str) -> list[checks.Check]:
 @functools.cache
 def is_here(backend: str) -> bool:
     """Whether what it drives can be loaded."""
-    words = {"mooncake": "import mooncake.engine"}.get(backend, "")
+    words = {"mooncake": "import mooncake.engine", "nixl": "import nixl_cu12._bindings"}.get(backend, "")
     return subprocess.run([sys.executable, "-c", words], capture_output=True).returncode == 0
 
 

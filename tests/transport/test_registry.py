@@ -32,9 +32,9 @@ def test_our_backends_are_what_they_say_they_are(name: str) -> None:
 
 
 def test_names() -> None:
-    assert registry.names() == ("shm", "tcp", "mooncake")
+    assert registry.names() == ("shm", "tcp", "mooncake", "nixl")
     assert registry.backend("auto") is registry.backend("shm")
-    with pytest.raises(ConfigurationError, match="no transport 'carrier-pigeon'; there are auto, shm, tcp, mooncake"):
+    with pytest.raises(ConfigurationError, match="no transport 'carrier-pigeon'; there are auto, shm, tcp, moon"):
         registry.backend("carrier-pigeon")
 
 
@@ -45,13 +45,13 @@ def offered(monkeypatch: pytest.MonkeyPatch, value: str, name: str) -> None:
 
 def test_a_package_offers_one(monkeypatch: pytest.MonkeyPatch) -> None:
     offered(monkeypatch, "tests.transport.liars:NAMED", "pigeon")
-    assert registry.names() == ("shm", "tcp", "mooncake", "pigeon")
+    assert registry.names() == ("shm", "tcp", "mooncake", "nixl", "pigeon")
     assert registry.backend("pigeon").reach == "as far as it flies"
 
 
 def test_nobody_takes_our_names(monkeypatch: pytest.MonkeyPatch) -> None:
     offered(monkeypatch, "tests.transport.liars:NAMED", "tcp")
-    assert registry.names() == ("shm", "tcp", "mooncake")
+    assert registry.names() == ("shm", "tcp", "mooncake", "nixl")
     assert registry.backend("tcp").reach == "any host"
 
 
@@ -72,6 +72,15 @@ def test_a_transport_that_asks_nobody_who_they_are_is_used_only_in_a_trusted_net
         registry.require_trusted(mooncake, network=False, library=False)
     registry.require_trusted(mooncake, network=True, library=False)
     registry.require_trusted(registry.backend("tcp"), network=False, library=False)
+
+
+def test_a_configuration_that_was_never_verified_has_to_be_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    nixl = replace(registry.backend("nixl"), library="")
+    registry.require_trusted(nixl, network=True, library=False)
+    monkeypatch.setenv("UCX_TLS", "rc")
+    with pytest.raises(ConfigurationError, match=r"never verified with UCX_TLS=rc.*--trust-transport"):
+        registry.require_trusted(nixl, network=True, library=False)
+    registry.require_trusted(nixl, network=True, library=True)
 
 
 def test_a_library_in_a_version_that_was_never_verified_has_to_be_trusted() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import socket
 import threading
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -19,6 +20,7 @@ from quiesce.kv.storage import Pool
 from quiesce.protocol.sender_io import Outcome
 from quiesce.transport.contract import Metadata, Write
 from quiesce.transport.departure import Departure
+from quiesce.transport.descriptors import decode_descriptor
 from quiesce.transport.shm import ShmReceiver
 from quiesce.transport.tcp import inbound, wire
 from quiesce.transport.tcp.receiver import MOST_STRANGERS, TcpReceiver
@@ -204,10 +206,10 @@ def test_a_receiver_that_ends_fails_what_is_under_way_and_hangs_nobody() -> None
 def test_a_peer_that_stops_reading_runs_into_the_deadline_and_holds_up_nobody_else() -> None:
     """Unknown, not quiesced: what the kernels hold may still land. Another target of the same sender is served."""
     with socket.create_server(("127.0.0.1", 0)) as deaf, wired(call_deadline_s=0.5) as made:
-        descriptor = wire.decode_descriptor(made.receiver.describe(PEER)[0])
+        descriptor = decode_descriptor(made.receiver.describe(PEER)[0], wire.TcpDescriptor)
         spoken = threading.Thread(target=_greet_and_stop_reading, args=(deaf, descriptor.key), daemon=True)
         spoken.start()
-        stuck = wire.encode_descriptor(replace(descriptor, port=deaf.getsockname()[1]))
+        stuck = msgspec.msgpack.encode(replace(descriptor, port=deaf.getsockname()[1]))
         target = made.sender.open_target(stuck, [])
         made.sender.launch(target, Write(7, np.array([0], np.int32), np.array([0], np.int32), TAG))
         made.arm([3])
@@ -237,9 +239,9 @@ def test_a_ticket_is_good_only_for_whom_it_was_given_to() -> None:
     with wired() as made:
         made.arm([1])
         stray, _ = made.receiver.describe(Peer(0, Incarnation("b" * 32)))
-        known = wire.decode_descriptor(made.receiver.describe(PEER)[0])
+        known = decode_descriptor(made.receiver.describe(PEER)[0], wire.TcpDescriptor)
         forged = replace(known, ticket=made.lent.descriptor.ticket, key=b"x" * 32)
-        for descriptor in (stray, wire.encode_descriptor(forged)):
+        for descriptor in (stray, msgspec.msgpack.encode(forged)):
             sender = TcpSender(made.source)
             target = sender.open_target(descriptor, [])
             sender.launch(target, Write(1, np.array([1], np.int32), np.array([1], np.int32), TAG))
@@ -253,10 +255,10 @@ def test_a_life_has_one_ticket_however_often_it_joins() -> None:
     """A handshake that only one side finished is made again; whichever description the writer kept is good."""
     with wired() as made:
         made.arm([1])
-        again = wire.decode_descriptor(made.receiver.describe(PEER)[0])
+        again = decode_descriptor(made.receiver.describe(PEER)[0], wire.TcpDescriptor)
         assert again == made.lent.descriptor
         other = Peer(0, Incarnation("b" * 32))
-        assert wire.decode_descriptor(made.receiver.describe(other)[0]).ticket != again.ticket
+        assert decode_descriptor(made.receiver.describe(other)[0], wire.TcpDescriptor).ticket != again.ticket
         made.launch(1, [1], [1])
         assert [end.outcome for end in made.wait()] == [Outcome.LANDED]
 
@@ -324,7 +326,7 @@ def test_no_bytes_from_a_writer_place_anything_that_its_lease_does_not_permit(no
         made.arm([1])
         made.launch(1, [1], [1])
         made.wait()
-        (line,) = made.lent.lines
+        (line,) = made.sender._lines
         with contextlib.suppress(OSError):  # it hung up already
             line._sock.sendall(noise)
             line._sock.shutdown(socket.SHUT_WR)

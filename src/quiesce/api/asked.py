@@ -13,7 +13,7 @@ from quiesce.api.formats import Grammar, grammar_of
 from quiesce.api.reading import invalid, read
 from quiesce.api.requests import Body, ChatBody, CompletionBody, StreamOptions
 from quiesce.api.response_object import Repeated
-from quiesce.api.tools import ToolUse, tool_use
+from quiesce.api.tools import ToolUse, refuse_other_kinds, tool_use
 from quiesce.errors import RequestRejected
 
 COMPLETION_MAX_TOKENS = 16
@@ -30,7 +30,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """`max_tokens` is what the client insists on; `usual_max_tokens` is the default, clipped to what fits.
 
     Each of `prompts` is answered `n` times. `logprobs` counts the alternatives to tell; None: no log probabilities.
-    `repeated` is what the answer says of its request, in the dialect that does so.
+    `repeated` is what the answer says of its request, in the dialect that does so. `prompt_alone`: nothing is asked
+    for but what is told of the prompt; workers cannot but say one token, which nobody hears of.
     """
 
     prompts: tuple[Prompt, ...]
@@ -62,6 +63,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     priority: int | None
     cache_salt: str
     stripped: tuple[str, ...]
+    prompt_alone: bool = False
     tools: ToolUse | None = None
     repeated: Repeated | None = None
 
@@ -72,6 +74,7 @@ def read_chat(body: bytes, longest_tokens: int | None = None) -> Asked:
     How long messages are is known to whoever renders and tokenises them.
     """
     fields = _fields(body, ChatBody)
+    refuse_other_kinds(fields)
     return asked_of_chat(read(body, ChatBody), fields)
 
 
@@ -101,16 +104,29 @@ def read_completion(body: bytes, longest_tokens: int | None = None) -> Asked:
     if longest_tokens is not None and "prompt" in fields:
         _refuse_longer(fields["prompt"], longest_tokens)
     completion = read(body, CompletionBody)
+    prompt_alone = _is_prompt_alone(completion)
     return _asked(
         completion,
         prompts=_prompts(completion.prompt),
         is_chat=False,
         echo=bool(completion.echo),
         logprobs=completion.logprobs,
-        max_tokens=completion.max_tokens,
-        usual_max_tokens=COMPLETION_MAX_TOKENS,
+        max_tokens=None if prompt_alone else completion.max_tokens,
+        usual_max_tokens=1 if prompt_alone else COMPLETION_MAX_TOKENS,
+        prompt_alone=prompt_alone,
         stripped=stripped(fields),
     )
+
+
+def _is_prompt_alone(body: CompletionBody) -> bool:
+    """Raises RequestRejected for an answer of no tokens that would say nothing at all, or must say something."""
+    if body.max_tokens != 0:
+        return False
+    if not body.echo:
+        raise invalid("max_tokens must be at least 1, or 0 with echo: then the answer is the prompt.", "max_tokens")
+    if body.min_tokens:
+        raise invalid("min_tokens is more than the most tokens the answer may have.", "min_tokens")
+    return True
 
 
 def _asked(

@@ -40,10 +40,13 @@ def _rule(name: str) -> str:
     return next((f"{prefix}*" for prefix in _STRIPPED_PREFIXES if name.startswith(prefix)), "")
 
 
-def refuse_others(fields: Mapping[str, msgspec.Raw], honoured: Collection[str]) -> None:
+def refuse_others(
+    fields: Mapping[str, msgspec.Raw], honoured: Collection[str], instead: Mapping[str, str] = INSTEAD
+) -> None:
     """Raises RequestRejected for the first field that is not `honoured`, not stripped, and would change the answer.
 
-    The code is `unsupported_parameter` for names that are known, here or elsewhere, else `unknown_parameter`.
+    `instead` are names from elsewhere, in lower case, and what they are called in this dialect. The code is
+    `unsupported_parameter` for names that are known, here or elsewhere, else `unknown_parameter`.
     """
     if len(fields) > _MOST_FIELDS:
         raise invalid(f"The body has {len(fields)} parameters; at most {_MOST_FIELDS} are looked at.", None)
@@ -51,9 +54,9 @@ def refuse_others(fields: Mapping[str, msgspec.Raw], honoured: Collection[str]) 
         if name in honoured or name in HARMLESS or bytes(memoryview(raw)[:5]) == b"null" or _rule(name.lower()):
             continue
         if name in UNSUPPORTED:
-            _refuse_value(name, UNSUPPORTED[name], raw)
-        elif instead := INSTEAD.get(name.lower()):
-            raise _refused(name, f"{_shown(name)} is not supported; use {instead}.")
+            _refuse_value(name, UNSUPPORTED[name], raw, instead)
+        elif other := instead.get(name.lower()):
+            raise _refused(name, f"{_shown(name)} is not supported; use {other}.")
         else:
             raise RequestRejected(
                 f"There is no parameter {_shown(name)!r}.{_meant(name, honoured)}",
@@ -62,11 +65,11 @@ def refuse_others(fields: Mapping[str, msgspec.Raw], honoured: Collection[str]) 
             )
 
 
-def _refuse_value(name: str, only: Only, raw: msgspec.Raw) -> None:
+def _refuse_value(name: str, only: Only, raw: msgspec.Raw, instead: Mapping[str, str]) -> None:
     # None of the values is long; what is long need not be decoded to be refused.
     if len(memoryview(raw)) > _LONGEST_VALUE_BYTES or not only.accepts(read(raw, object, name)):
-        instead = f" Use {INSTEAD[name]}." if name in INSTEAD else ""
-        raise _refused(name, f"{only.refusal(name)}{instead}")
+        other = f" Use {instead[name]}." if name in instead else ""
+        raise _refused(name, f"{only.refusal(name)}{other}")
 
 
 def _refused(name: str, message: str) -> RequestRejected:

@@ -12,8 +12,12 @@ from quiesce.api.fields import refuse_others
 from quiesce.api.formats import JsonSchema, JsonSchemaFormat, ResponseFormat, TextFormat
 from quiesce.api.reading import invalid, read, refuse_deeper
 from quiesce.api.requests import (
+    AllowedList,
+    AllowedResponseTools,
+    AllowedTools,
     CalledFunction,
     ChatBody,
+    Choice,
     FlatSchemaFormat,
     Function,
     FunctionNamed,
@@ -23,12 +27,15 @@ from quiesce.api.requests import (
     NamedTool,
     Part,
     ResponseBody,
+    ResponseChoice,
     ResponseTool,
     TextConfig,
     Tool,
     ToolCallBody,
 )
 from quiesce.api.response_object import Repeated
+from quiesce.api.tools import refuse_other_kinds
+from quiesce.api.unsupported import INSTEAD_IN_RESPONSES
 from quiesce.errors import RequestRejected
 
 _SAME = (
@@ -44,10 +51,13 @@ _TEXT_PARTS = ("input_text", "output_text", "text")
 def read_response(body: bytes, longest_tokens: int | None = None) -> Asked:
     """The body of `/v1/responses`. Raises RequestRejected, naming the parameter where there is one."""
     fields = read(body, dict[str, msgspec.Raw])
-    refuse_others(fields, ResponseBody.__struct_fields__)
+    refuse_others(fields, ResponseBody.__struct_fields__, INSTEAD_IN_RESPONSES)
+    refuse_other_kinds(fields)
     response = read(body, ResponseBody)
     if response.store:
         raise _unsupported("store: no response is kept here; leave it out, or say false.", "store")
+    if response.text and response.text.verbosity not in (None, "medium"):
+        raise _unsupported('text.verbosity: only "medium" is supported.', "text.verbosity")
     try:
         asked = asked_of_chat(_as_chat(response), fields)
     except RequestRejected as error:
@@ -60,15 +70,12 @@ def _as_chat(response: ResponseBody) -> ChatBody:
     messages = _messages(response.input)
     if response.instructions is not None:
         messages.insert(0, Message("system", response.instructions))
-    choice = response.tool_choice
     return ChatBody(
         messages=messages,
         max_completion_tokens=response.max_output_tokens,
         response_format=_form(response.text),
         tools=[_tool(tool) for tool in response.tools or ()],
-        tool_choice=NamedTool("function", FunctionNamed(choice.name))
-        if isinstance(choice, NamedResponseTool)
-        else choice,
+        tool_choice=_choice(response.tool_choice),
         **{name: getattr(response, name) for name in _SAME},
     )
 
@@ -78,6 +85,20 @@ def _form(text: TextConfig | None) -> ResponseFormat | None:
     if isinstance(form, FlatSchemaFormat):
         return JsonSchemaFormat(JsonSchema(form.name, form.schema, form.strict, form.description))
     return form
+
+
+def _choice(choice: ResponseChoice) -> Choice:
+    match choice:
+        case NamedResponseTool():
+            return _named(choice)
+        case AllowedResponseTools(mode, tools):
+            return AllowedTools(AllowedList(mode, [_named(tool) for tool in tools]))
+        case _:
+            return choice
+
+
+def _named(tool: NamedResponseTool) -> NamedTool:
+    return NamedTool(FunctionNamed(tool.name))
 
 
 def _tool(tool: ResponseTool) -> Tool:
@@ -130,7 +151,7 @@ def _messages(given: str | Sequence[InputItem]) -> list[Message]:
 def _message(item: InputItem, param: str) -> Message:
     reading = _READING.get(item.type)
     if reading is None:
-        raise _unsupported(f"Items of type {item.type[:40]!r} are not supported.", param)
+        raise _unsupported(f"Items of type {item.type[:40]!r} are not supported, only {_SUPPORTED}.", param)
     return reading(item, param)
 
 
@@ -158,6 +179,9 @@ _READING: dict[str, Callable[[InputItem, str], Message]] = {
     "function_call": _call,
     "function_call_output": _result,
 }
+
+
+_SUPPORTED = ", ".join(_READING)
 
 
 def _call_id(item: InputItem, param: str) -> str:

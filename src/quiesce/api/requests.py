@@ -47,11 +47,15 @@ FunctionName = Annotated[str, Meta(pattern="^[a-zA-Z0-9_-]{1,64}$")]
 CallId = Annotated[str, Meta(max_length=128)]
 
 
-class StreamOptions(msgspec.Struct, frozen=True):
-    """`include_usage` asks for a last chunk with token counts, `continuous_usage_stats` for counts in every chunk."""
+class StreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`include_usage` asks for a last chunk with token counts, `continuous_usage_stats` for counts in every chunk.
+
+    Nothing is ever obfuscated.
+    """
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
+    include_obfuscation: bool | None = None
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -106,9 +110,22 @@ class FunctionNamed(msgspec.Struct, frozen=True):
     name: FunctionName
 
 
-class NamedTool(msgspec.Struct, frozen=True):
-    type: Literal["function"]
+class NamedTool(msgspec.Struct, frozen=True, tag_field="type", tag="function"):
     function: FunctionNamed
+
+
+class AllowedList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of `tools` only these: the model decides (`auto`), or calls one of them (`required`)."""
+
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[NamedTool], Meta(min_length=1, max_length=128)]
+
+
+class AllowedTools(msgspec.Struct, frozen=True, tag_field="type", tag="allowed_tools"):
+    allowed_tools: AllowedList
+
+
+Choice = Literal["none", "auto", "required"] | NamedTool | AllowedTools | None
 
 
 class Body(FormFields, frozen=True, kw_only=True):
@@ -145,13 +162,18 @@ class ChatBody(Body, frozen=True, kw_only=True):
     logprobs: bool | None = None
     top_logprobs: Alternatives | None = None
     tools: Annotated[list[Tool], Meta(max_length=128)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tool_choice: Choice = None
     parallel_tool_calls: bool | None = None
 
 
 class CompletionBody(Body, frozen=True, kw_only=True):
-    """`prompt` is a text, token ids, or a list of such prompts. `logprobs` counts alternatives."""
+    """`prompt` is a text, token ids, or a list of such prompts. `logprobs` counts alternatives.
 
+    With `echo`, `max_tokens` may be 0: the answer is the prompt, with `logprobs` how likely each of its tokens is. The
+    prompt must leave room for one more token nevertheless.
+    """
+
+    max_tokens: Least | None = None
     prompt: str | Annotated[list[TokenId | str | TokenIdList], Meta(min_length=1)]
     logprobs: Alternatives | None = None
     echo: bool | None = None
@@ -179,23 +201,34 @@ class ResponseTool(msgspec.Struct, frozen=True):
     strict: bool | None = None
 
 
-class NamedResponseTool(msgspec.Struct, frozen=True):
-    type: Literal["function"]
+class NamedResponseTool(msgspec.Struct, frozen=True, tag_field="type", tag="function"):
     name: FunctionName
+
+
+class AllowedResponseTools(
+    msgspec.Struct, frozen=True, tag_field="type", tag="allowed_tools", forbid_unknown_fields=True
+):
+    """Of `tools` only these: the model decides (`auto`), or calls one of them (`required`)."""
+
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[NamedResponseTool], Meta(min_length=1, max_length=128)]
+
+
+ResponseChoice = Literal["none", "auto", "required"] | NamedResponseTool | AllowedResponseTools | None
 
 
 class FlatSchemaFormat(JsonSchema, frozen=True, tag_field="type", tag="json_schema", forbid_unknown_fields=True):
     """JSON that is valid under a schema."""
 
 
-class TextConfig(msgspec.Struct, frozen=True):
-    """`format` is `response_format`, a level flatter."""
+class TextConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`format` is `response_format`, a level flatter. No model here takes a `verbosity` but `medium`."""
 
     format: TextFormat | JsonObjectFormat | FlatSchemaFormat | None = None
-    verbosity: Literal["medium"] | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
 
 
-class ResponseStreamOptions(msgspec.Struct, frozen=True):
+class ResponseStreamOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Nothing is ever obfuscated."""
 
     include_obfuscation: bool | None = None
@@ -218,9 +251,8 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
     stream_options: ResponseStreamOptions | None = None
     text: TextConfig | None = None
     tools: Annotated[list[ResponseTool], Meta(max_length=128)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedResponseTool | None = None
+    tool_choice: ResponseChoice = None
     parallel_tool_calls: bool | None = None
-    truncation: Literal["disabled"] | None = None
     temperature: Temperature | None = None
     top_p: TopP | None = None
     top_k: TopK | None = None

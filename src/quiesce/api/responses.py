@@ -63,7 +63,7 @@ class TextLogprobs(msgspec.Struct, frozen=True):
 
 
 class FunctionCall(msgspec.Struct, frozen=True):
-    """`arguments` is the text of a JSON object."""
+    """`arguments` is the text of a JSON object; when the answer ended for its `length`, perhaps only its beginning."""
 
     name: str
     arguments: str
@@ -102,13 +102,20 @@ class ChatCompletion(msgspec.Struct, frozen=True):
     object: Literal["chat.completion"] = "chat.completion"
 
 
+class FunctionDelta(msgspec.Struct, frozen=True):
+    """The next of the arguments' text, and with the first of it the function's name."""
+
+    arguments: str
+    name: str | msgspec.UnsetType = msgspec.UNSET
+
+
 class ToolCallDelta(msgspec.Struct, frozen=True):
-    """One whole call: its text is not shown before it is known to be one."""
+    """More of the call of this `index`. Its first delta bears `id`, `type` and the function's name."""
 
     index: int
-    id: str
-    function: FunctionCall
-    type: Literal["function"] = "function"
+    function: FunctionDelta
+    id: str | msgspec.UnsetType = msgspec.UNSET
+    type: Literal["function"] | msgspec.UnsetType = msgspec.UNSET
 
 
 class Delta(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -70,9 +70,17 @@ CHAT_EXAMPLES: Mapping[str, dict[str, Any]] = {
         "tools": [{"type": "function", "function": {"name": "rain", "parameters": {"type": "object"}}}],
         "tool_choice": "auto", "parallel_tool_calls": False,
     },
+    "one of the tools that are allowed": {
+        "messages": [{"role": "user", "content": "Rain?"}], "max_tokens": 64,
+        "tools": [{"type": "function", "function": {"name": name}} for name in ("rain", "snow")],
+        "tool_choice": {"type": "allowed_tools", "allowed_tools": {
+            "mode": "required", "tools": [{"type": "function", "function": {"name": "rain"}}],
+        }},
+    },
 }  # fmt: skip
 COMPLETION_EXAMPLES: Mapping[str, dict[str, Any]] = {
     "a text": {"prompt": "Once upon a time", "max_tokens": 32, "stop": ["\n"]},
+    "how likely a text is": {"prompt": "Once upon a time", "max_tokens": 0, "echo": True, "logprobs": 1},
     "a batch of token ids": {"prompt": [[1, 2, 3], [4, 5]], "max_tokens": 8, "logprobs": 1},
     "a regex": {"prompt": "A date:", "guided_regex": " [0-9]{4}-[0-9]{2}-[0-9]{2}"},
     "a grammar": {"prompt": "A sum:", "guided_grammar": 'start: NUMBER ("+" NUMBER)+\nNUMBER: /[0-9]{1,3}/'},

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from quiesce.api.reading import invalid, refuse_deeper
-from quiesce.api.requests import ChatBody, NamedTool, Tool
+from quiesce.api.requests import AllowedList, AllowedTools, ChatBody, Choice, NamedTool, Tool
+from quiesce.errors import RequestRejected
+
+T = TypeVar("T")
 
 MOST_TOOLS_BYTES = 256 << 10
+
+
+class _Kind(msgspec.Struct, frozen=True):
+    """Of a tool, or of a choice of tools."""
+
+    type: str = "function"
 
 
 class ToolUse(msgspec.Struct, frozen=True):
@@ -34,6 +43,35 @@ class ToolUse(msgspec.Struct, frozen=True):
         return {tool["function"]["name"]: tool["function"].get("parameters", {}) for tool in self.shown}
 
 
+def refuse_other_kinds(fields: Mapping[str, msgspec.Raw]) -> None:
+    """Raises RequestRejected for tools that a server would have to run, of which this one has none, and other kinds.
+
+    `fields` are those of a body. What is no list of tools, or no choice of one, is left to whoever reads it.
+    """
+    tools = _as_kinds(fields.get("tools", _NULL), list[_Kind])
+    for index, tool in enumerate(tools or ()):
+        if tool.type != "function":
+            raise _not_supported(f"tools[{index}]", tool.type, "only functions, which the client runs")
+    choice = _as_kinds(fields.get("tool_choice", _NULL), _Kind)
+    if choice and choice.type not in ("function", "allowed_tools"):
+        raise _not_supported("tool_choice", choice.type, "only function and allowed_tools")
+
+
+_NULL = msgspec.Raw(b"null")
+
+
+def _as_kinds(raw: msgspec.Raw, kind: type[T]) -> T | None:
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (ValueError, RecursionError, ArithmeticError):
+        return None
+
+
+def _not_supported(param: str, kind: str, only: str) -> RequestRejected:
+    message = f"{param}: type {kind[:40]!r} is not supported, {only}."
+    return RequestRejected(message, code="unsupported_parameter", param=param)
+
+
 def tool_use(body: ChatBody, fields: Mapping[str, msgspec.Raw]) -> ToolUse | None:
     """What tools the model is told of; None when there are none, or it shall call none.
 
@@ -48,7 +86,10 @@ def tool_use(body: ChatBody, fields: Mapping[str, msgspec.Raw]) -> ToolUse | Non
     if body.tool_choice == "none":
         return None
     several = body.parallel_tool_calls is not False and not isinstance(body.tool_choice, NamedTool)
-    return ToolUse(shown, several, _forced(body.tool_choice, body.tools))
+    named = _named(body.tool_choice, [tool.function.name for tool in body.tools])
+    if _may_decide(body.tool_choice):  # nothing but its ignorance keeps it from calling the others
+        return ToolUse(tuple(tool for tool in shown if tool["function"]["name"] in named), several)
+    return ToolUse(shown, several, named)
 
 
 def as_shown(tools: Sequence[Tool]) -> tuple[dict[str, Any], ...]:
@@ -66,10 +107,22 @@ def _check(tools: Sequence[Tool], size_bytes: int) -> None:
         raise invalid(f"tools: {times} functions have the name {name}.", "tools")
 
 
-def _forced(choice: str | NamedTool | None, tools: Sequence[Tool]) -> tuple[str, ...]:
-    names = tuple(tool.function.name for tool in tools)
-    if not isinstance(choice, NamedTool):
-        return names if choice == "required" else ()
-    if choice.function.name not in names:
-        raise invalid(f"tool_choice: there is no tool {choice.function.name}.", "tool_choice")
-    return (choice.function.name,)
+def _may_decide(choice: Choice) -> bool:
+    """Whether the model may also call nothing."""
+    if isinstance(choice, AllowedTools):
+        return choice.allowed_tools.mode == "auto"
+    return choice in (None, "auto")
+
+
+def _named(choice: Choice, offered: Sequence[str]) -> tuple[str, ...]:
+    """The functions that a choice is about, in the order of the offer. Raises RequestRejected for one that has none."""
+    match choice:
+        case NamedTool(function):
+            chosen = {function.name}
+        case AllowedTools(AllowedList(_, tools)):
+            chosen = {tool.function.name for tool in tools}
+        case _:
+            chosen = set(offered)
+    if unknown := sorted(chosen.difference(offered)):
+        raise invalid(f"tool_choice: there is no tool {unknown[0]}.", "tool_choice")
+    return tuple(name for name in offered if name in chosen)

@@ -34,7 +34,7 @@ _ZERO, _ONE = Only((0,)), Only((1,))
 
 UNSUPPORTED: Mapping[str, Only] = {
     # how many answers, and what they hold
-    "best_of": _ONE, "echo": _NO, "suffix": Only(("",)), "top_logprobs": _NONE,
+    "best_of": _ONE, "echo": _NO, "suffix": Only(("",)), "top_logprobs": _ZERO,
     "prompt_logprobs": _NONE, "return_token_ids": _NO, "return_tokens_as_token_ids": _NO,
     "return_hidden_states": _NO, "return_logprob": _NO, "top_logprobs_num": _ZERO, "include_stop_str_in_output": _NO,
     "no_stop_trim": _NO, "skip_special_tokens": _YES, "spaces_between_special_tokens": _YES, "detokenize": _YES,
@@ -66,7 +66,7 @@ UNSUPPORTED: Mapping[str, Only] = {
     "mm_processor_kwargs": _NONE,
     # the server
     "lora_path": _NONE, "lora_name": _NONE, "adapter_id": _NONE, "vllm_xargs": _NONE,
-    "background": _NO, "previous_response_id": _NONE, "conversation": _NONE, "include": _EMPTY,
+    "background": _NO, "previous_response_id": _NONE, "conversation": _NONE, "include": Only(([],)),
     "truncation": Only(("disabled",)),
 }  # fmt: skip
 """Each with the values that change nothing."""
@@ -105,6 +105,21 @@ INSTEAD: Mapping[str, str] = {
     "max_completion_tokens": _LENGTH,
 }
 """Names from elsewhere, in lower case, and what they are called here."""
+
+_RENAMED = {_LENGTH: "max_output_tokens", _PROMPT: "input"}
+_CHATS = "/v1/chat/completions, which has it"
+
+INSTEAD_IN_RESPONSES: Mapping[str, str] = {
+    **{name: _RENAMED.get(instead, instead) for name, instead in INSTEAD.items()},
+    **dict.fromkeys(("messages", "prompt"), "input"),
+    **dict.fromkeys(("max_tokens", "max_completion_tokens"), "max_output_tokens"),
+    **dict.fromkeys(("system", "system_prompt"), "instructions"),
+    **dict.fromkeys(("response_format", "format", "json_schema", "guided_json"), "text.format"),
+    **dict.fromkeys(("n", "best_of"), "/v1/chat/completions, which has n"),
+    **dict.fromkeys(("logprobs", "top_logprobs", "structured_outputs", "guided_regex", "guided_choice"), _CHATS),
+    **dict.fromkeys(("guided_grammar", "regex", "ebnf"), _CHATS),
+}
+"""The same for `/v1/responses`."""
 
 HARMLESS = frozenset(
     {

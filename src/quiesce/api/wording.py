@@ -20,7 +20,8 @@ _UNITS = {"str": "characters", "array": "items"}
 _BOUND = re.compile(r"Expected `(\w+)[^`]*` (of length )?(>=|<=|>|<) (\S+)$")
 _TYPE = re.compile(r"Expected `([^`]+)`, got `(\w+)`$")
 _MISSING = re.compile(r"Object missing required field `(\w+)`$")
-_ENUM = re.compile(r"Invalid enum value (.*)$", re.DOTALL)
+_ENUM = re.compile(r"Invalid (?:enum )?value (.*)$", re.DOTALL)
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`$", re.DOTALL)
 
 
 def in_english(message: str) -> str:
@@ -35,6 +36,8 @@ def in_english(message: str) -> str:
         return f"{where}.{found[1]} is missing.".lstrip(".")
     if found := _ENUM.match(what):
         return f"{where} must not be {found[1][:_MOST_CHARACTERS]}."
+    if found := _UNKNOWN.match(what):
+        return f"{where or 'The body'} has no field {found[1][:_MOST_CHARACTERS]!r}."
     return f"{where}: {what[:_MOST_CHARACTERS]}" if where else what[:_MOST_CHARACTERS]
 
 

@@ -18,13 +18,14 @@ from quiesce.cli.attachment import Attachment
 from quiesce.cli.port import reachable
 from quiesce.cli.run_directory import process_settings, worker_sockets
 from quiesce.cli.version import versions
+from quiesce.cli.waiting_spare import spares
 from quiesce.errors import PeerUnusable, UsageError
 
 ABOUT = """\
 A bundle of `quiesce inspect --bundle`, for a bug report.
 
 machine.json      versions, platform, cores, memory
-topology.json     workers: roles, lives, limits, peers, load
+topology.json     workers: roles, lives, limits, peers, load; spares, and whether one waits
 settings.json     what each process was told; keys are hidden
 snapshots/        pools, rooms, holds and page ranges of each worker
 metrics/          of each worker and of the router, as Prometheus text
@@ -55,6 +56,7 @@ async def write_bundle(run_dir: Path, target: Path) -> list[str]:
         except PeerUnusable as problem:
             errors[socket.stem] = str(problem)
     await asyncio.to_thread(_ask_router, settings.get("router", {}), files, errors)
+    topology |= {spare.name: spare for spare in spares(run_dir)}
     files["topology.json"] = _json(topology)
     files["settings.json"] = _json({name: redacted(said) for name, said in settings.items()})
     files["errors.json"] = _json(errors)

@@ -17,6 +17,7 @@ from quiesce.cli.bundle import write_bundle
 from quiesce.cli.run_directory import server_line, serving_directory, worker_sockets
 from quiesce.cli.snapshot_view import view
 from quiesce.cli.terminal import Terminal, tell
+from quiesce.cli.waiting_spare import spares
 from quiesce.errors import PeerUnusable
 from quiesce.protocol.dispatch import WorkerSnapshot
 
@@ -25,14 +26,14 @@ from quiesce.protocol.dispatch import WorkerSnapshot
 @click.option("--run-dir", metavar="DIR", type=click.Path(path_type=Path), help="Which server, where several run.")
 @click.option("--once", is_flag=True, help="Look once and end; always so when not on a terminal.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object per look, until Ctrl-C or --once: workers by name."
+    "--json", "as_json", is_flag=True, help="One JSON object per look, until Ctrl-C or --once: workers, spares."
 )
 @click.option(
     "--bundle", metavar="FILE", type=click.Path(path_type=Path), help="Write a .tar.gz for a bug report and end."
 )
 @click.option("--every", "interval_s", metavar="SECONDS", type=float, default=0.5, show_default=True, help="Refresh.")
 def command(run_dir: Path | None, once: bool, as_json: bool, bundle: Path | None, interval_s: float) -> int:
-    """Show pools, rooms, holds with age and awaited proofs, and page ranges by owner. Ctrl-C ends it.
+    """Show pools, rooms, holds with age and awaited proofs, page ranges by owner, and spares. Ctrl-C ends it.
 
     Looking changes nothing; it needs the rights of the user who runs the server. A bundle holds topology, versions,
     settings without keys, snapshots, metrics and the last steps of the hand-off machines; nothing that users said.
@@ -92,14 +93,15 @@ class _Look:
 
 async def _print_once(directory: Path, console: Console) -> None:
     async for seen in snapshots(worker_sockets(directory)):
-        console.print(view(directory, seen))
+        console.print(view(directory, seen, spares(directory)))
         return
 
 
 async def _print_json(directory: Path, console: Console, interval_s: float, once: bool) -> None:
     sockets = worker_sockets(directory)
     async for seen in snapshots(sockets):
-        by_name = {socket.stem: _as_data(look) for socket, look in zip(sockets, seen, strict=True)}
+        workers = {socket.stem: _as_data(look) for socket, look in zip(sockets, seen, strict=True)}
+        by_name = workers | {spare.name: spare for spare in spares(directory)}
         console.print(msgspec.json.encode(by_name).decode(), soft_wrap=True, markup=False)
         if once:
             return
@@ -109,7 +111,7 @@ async def _print_json(directory: Path, console: Console, interval_s: float, once
 async def _watch(directory: Path, console: Console, interval_s: float) -> None:
     with Live(console=console, screen=True, auto_refresh=False) as live:
         async for seen in snapshots(worker_sockets(directory)):
-            live.update(view(directory, seen), refresh=True)
+            live.update(view(directory, seen, spares(directory)), refresh=True)
             await asyncio.sleep(interval_s)
 
 

@@ -39,6 +39,8 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 OTHERS = "More"
 _BARE = "bare"
+WORDS = "quiesce.words"
+"""Where a click context keeps what followed the command."""
 ABOUT_SOURCES = (
     "Each option is also a QUIESCE_ variable and a key of the --config file; a flag beats a variable beats the file."
 )
@@ -75,6 +77,7 @@ class SettingsCommand(click.Command):
         self._positional = positional
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[WORDS] = tuple(args)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:

@@ -11,6 +11,7 @@ import msgspec
 from quiesce.cli.child import ChildSpec
 from quiesce.cli.serve_settings import ServeSettings
 from quiesce.cli.settings import Composed
+from quiesce.cli.waiting_spare import waiting_file
 from quiesce.control.address import show_address
 from quiesce.router.settings import RouterSettings
 from quiesce.worker.settings import WorkerSettings
@@ -86,12 +87,12 @@ def plan(
 def _spares(run_dir: Path, entry: Entry, shared: dict[str, object], holds: str) -> list[Planned]:
     """One for workers and one for the router, which needs no torch."""
     kinds = ((SPARE_NAME, holds, WORKER_ROLES), (f"{SPARE_NAME}-{ROUTER_NAME}", ROUTER_NAME, frozenset({ROUTER_NAME})))
-    return [
-        msgspec.structs.replace(
-            _planned(run_dir, SPARE_NAME, name, entry, shared | {"holds": held}), stands_in_for=roles
-        )
-        for name, held, roles in kinds
-    ]
+    planned = []
+    for name, held, roles in kinds:
+        told = shared | {"holds": held, "waits_at": str(waiting_file(run_dir, name))}
+        spare = _planned(run_dir, SPARE_NAME, name, entry, told)
+        planned.append(msgspec.structs.replace(spare, stands_in_for=roles))
+    return planned
 
 
 def worker_names(serve: ServeSettings) -> tuple[list[str], list[str]]:
@@ -105,6 +106,12 @@ def split_grace(grace_s: float) -> tuple[float, float]:
     """The router's part, which lets requests finish, and the workers', which lets holds settle; together `grace_s`."""
     workers_s = min(5.0, grace_s / 4)
     return grace_s - workers_s, workers_s
+
+
+def stages(workers: Sequence[str], delay_s: float, grace_s: float) -> list[tuple[Sequence[str], float]]:
+    """Who is told to stop, one stage after the other, and how many seconds each stage has."""
+    router_s, workers_s = split_grace(grace_s)
+    return [((ROUTER_NAME,), delay_s + router_s + EXIT_S), (workers, workers_s + EXIT_S)]
 
 
 def _worker(run_dir: Path, name: str, entry: Entry, settings: dict[str, object]) -> Planned:

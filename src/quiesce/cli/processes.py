@@ -6,10 +6,11 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
 import click
+import setproctitle
 
 from quiesce.cli.fields import Slice
 from quiesce.cli.installation import lacks
-from quiesce.cli.options import SettingsCommand
+from quiesce.cli.options import WORDS, SettingsCommand
 from quiesce.cli.parent import stop_with_parent
 from quiesce.cli.settings import Composed
 from quiesce.cli.start_table import open_door_warning
@@ -58,7 +59,13 @@ def worker_command(role: Role, run: RunWorker) -> SettingsCommand:
 
 def _follow_parent(parent_fd: int | None, grace_s: float) -> None:
     if parent_fd is not None:
+        _show_in_ps(click.get_current_context())
         stop_with_parent(parent_fd, grace_s + _ORPHAN_EXTRA_S)
+
+
+def _show_in_ps(context: click.Context) -> None:
+    """All lives of a supervised process look alike, one that began from nothing and one that was a spare."""
+    setproctitle.setproctitle(" ".join(("quiesce", str(context.command.name), *context.meta[WORDS])))
 
 
 def _run_worker(settings: WorkerSettings) -> int:
@@ -94,7 +101,7 @@ def router_command(run: RunRouter) -> SettingsCommand:
         warning = open_door_warning(settings.host, bool(settings.api_key or settings.tenants))
         if warning and parent_fd is None:  # a supervisor has said it
             click.echo(f"quiesce: warning: {warning}", err=True)
-        _follow_parent(parent_fd, settings.grace_s)
+        _follow_parent(parent_fd, settings.drain_delay_s + settings.grace_s)
         return run(settings)
 
     return SettingsCommand(

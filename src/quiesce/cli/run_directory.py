@@ -134,12 +134,17 @@ def _is_private(path: Path) -> bool:
 
 def _is_held(path: Path) -> bool:
     """Whether the server that made `path` is alive: only its process holds the lock."""
+    return is_locked(path / _LOCK)
+
+
+def is_locked(file: Path) -> bool:
+    """Whether a process holds this lock. Shared for the moment of looking: who looks too does not take us for it."""
     try:
-        probe = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+        probe = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
     try:
-        fcntl.flock(probe, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(probe, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     finally:

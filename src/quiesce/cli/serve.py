@@ -12,13 +12,14 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from rich.console import Console
 
 from quiesce.cli import probe
 from quiesce.cli.fronts import front_problems
 from quiesce.cli.installation import require_engine
 from quiesce.cli.options import SettingsCommand
-from quiesce.cli.plan import EXIT_S, ROUTER_NAME, Entry, Planned, Pools, plan, product_entry, split_grace
+from quiesce.cli.plan import EXIT_S, ROUTER_NAME, Entry, Planned, Pools, plan, product_entry, stages
 from quiesce.cli.port import free_port, reachable, url
 from quiesce.cli.progress import Progress
 from quiesce.cli.relay import Once
@@ -35,6 +36,7 @@ from quiesce.errors import ConfigurationError, MachineLacksError
 from quiesce.protocol.dispatch import Welcome
 from quiesce.router.tenants_file import read_tenants
 from quiesce.telemetry.logs import configure, ids
+from quiesce.telemetry.spans import require_exporter
 from quiesce.text.catalog import ModelSource, resolve
 from quiesce.transport.registry import backend, require_trusted
 
@@ -177,11 +179,10 @@ class Server:
         return over.exit_code
 
     async def _stop(self, supervisor: Supervisor, signals: asyncio.Queue[signal.Signals]) -> int:
-        self._say(f"stopping: up to {self._settings.grace_s:g} s for running requests; once more ends everything now")
-        router_s, workers_s = split_grace(self._settings.grace_s)
+        delay_s = msgspec.convert(self._composed.get("drain_delay_s"), float)
+        self._say(stop_line(delay_s, self._settings.grace_s))
         workers = [process.spec.name for process in self._workers]
-        stages = [((ROUTER_NAME,), router_s + EXIT_S), (workers, workers_s + EXIT_S)]
-        drain = asyncio.create_task(supervisor.drain(stages))
+        drain = asyncio.create_task(supervisor.drain(stages(workers, delay_s, self._settings.grace_s)))
         again = asyncio.create_task(signals.get())
         await _first(drain, again)
         if drain.done():
@@ -209,6 +210,12 @@ def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if name not in said}
 
 
+def stop_line(delay_s: float, grace_s: float) -> str:
+    """What is said at the first signal."""
+    serving = f"{delay_s:g} s in which /readiness says so and requests are served, " if delay_s else ""
+    return f"stopping: {serving}up to {grace_s:g} s for running requests; once more ends everything now"
+
+
 def curl_example(where: str, needs_key: bool) -> str:
     """A request that works in a shell, once a key that is needed is filled in."""
     key = " -H 'Authorization: Bearer KEY'" if needs_key else ""
@@ -227,8 +234,7 @@ def _checked(composed: Composed) -> tuple[ServeSettings, ModelSource]:
     if "port" in composed.values or not problems:  # a default that nobody asked for is no news beside what is wrong
         problems += _wrong_port(composed)
     problems.extend(front_problems(composed))
-    problems += _wrong_tenants(composed)
-    problems += _wrong_transport(composed)
+    problems += [*_wrong_tenants(composed), *_wrong_traces(composed), *_wrong_transport(composed)]
     source = None
     try:
         source = resolve(str(composed.get("model")))
@@ -257,6 +263,15 @@ def _wrong_tenants(composed: Composed) -> list[str]:
     try:
         if file := composed.get("tenants"):
             read_tenants(Path(str(file)), b"")
+    except ConfigurationError as error:
+        return error.problems
+    return []
+
+
+def _wrong_traces(composed: Composed) -> list[str]:
+    endpoint = composed.get("otlp_endpoint")
+    try:
+        require_exporter(None if endpoint is None else str(endpoint))
     except ConfigurationError as error:
         return error.problems
     return []

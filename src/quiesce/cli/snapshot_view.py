@@ -10,6 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from quiesce.cli.waiting_spare import WaitingSpare
 from quiesce.errors import PeerUnusable
 from quiesce.protocol.dispatch import PageRange, RoomView, WorkerSnapshot
 
@@ -27,10 +28,22 @@ MOST_RUNS = 8
 """Runs of pages that are drawn for one owner."""
 
 
-def view(directory: Path, seen: Sequence[WorkerSnapshot | PeerUnusable]) -> RenderableType:
-    """One panel per worker."""
+HOLDS = {"model": "libraries and model", "libraries": "libraries", "router": "a router's libraries and tokenizer"}
+
+
+def view(
+    directory: Path, seen: Sequence[WorkerSnapshot | PeerUnusable], spares: Sequence[WaitingSpare] = ()
+) -> RenderableType:
+    """One panel per worker, then a line for each spare."""
     panels = [_unseen(look) if isinstance(look, PeerUnusable) else worker_panel(look) for look in seen]
-    return Group(Text(str(directory), style="dim"), *panels)
+    return Group(Text(str(directory), style="dim"), *panels, *(_spare(spare) for spare in spares))
+
+
+def _spare(spare: WaitingSpare) -> Text:
+    holds = HOLDS.get(spare.holds, spare.holds)
+    if spare.waiting:
+        return Text(f"{spare.name}: waits for a process to die; holds {holds}")
+    return Text(f"{spare.name}: none waits now (one would hold {holds})", style="yellow")
 
 
 def worker_panel(snapshot: WorkerSnapshot) -> Panel:

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import click
 import msgspec
-import setproctitle
 from msgspec import Meta
 
 from quiesce.cli.fields import Slice
 from quiesce.cli.options import SettingsCommand
 from quiesce.cli.processes import naming_what_is_missing, router_command, worker_command
 from quiesce.cli.settings import Composed
+from quiesce.cli.waiting_spare import waiting_at
 from quiesce.errors import invariant
 from quiesce.router.settings import RouterSettings
 from quiesce.worker.settings import Role, WorkerSettings
@@ -48,6 +48,7 @@ class SpareSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Beside those settings of a worker that decide what it loads."""
 
     holds: Annotated[Holds, Meta(description="A worker's libraries and model, its libraries only, or a router's.")]
+    waits_at: Annotated[str, Meta(description="File that it locks while it waits, so that others can see it.")] = ""
 
 
 SPARE = (Slice(SpareSettings), Slice(WorkerSettings, frozenset({"role", "name", "listen", "peer"})))
@@ -57,11 +58,12 @@ def spare_command(run: RunLoaded) -> SettingsCommand:
     """The command of a spare whose workers run through `run`. `quiesce.lab` gives one that composes faults in."""
 
     def action(composed: Composed, parent_fd: int | None) -> int:
-        holds = composed.build(SpareSettings).holds
+        told = composed.build(SpareSettings)
         settings = composed.build(WorkerSettings, role="decode", name="spare", listen="")
         with _first_to_go_without_memory(), _dying_with_parent(), naming_what_is_missing():
-            become = _router(settings.model) if holds == "router" else _worker(settings, run, load=holds == "model")
-            words = _hear()
+            become = _become(told.holds, settings, run)
+            with waiting_at(told.waits_at):
+                words = _hear()
         if not words:
             return 0
         code = become(words).main(words[1:], prog_name=f"quiesce {words[0]}", standalone_mode=False)
@@ -77,9 +79,11 @@ def _hear() -> list[str]:
         os.dup2(nothing.fileno(), sys.stdin.fileno())
     if not line.endswith(b"\n"):
         return []
-    words = msgspec.json.decode(line, type=list[str])
-    setproctitle.setproctitle(" ".join(("quiesce", *words)))  # `ps` shows who is who, as of those that began so
-    return words
+    return msgspec.json.decode(line, type=list[str])
+
+
+def _become(holds: Holds, settings: WorkerSettings, run: RunLoaded) -> Become:
+    return _router(settings.model) if holds == "router" else _worker(settings, run, load=holds == "model")
 
 
 def _worker(settings: WorkerSettings, run: RunLoaded, *, load: bool) -> Become:

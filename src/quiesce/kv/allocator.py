@@ -11,13 +11,13 @@ import numpy.typing as npt
 from quiesce.errors import OutOfPages, invariant
 from quiesce.ids import PageTag
 from quiesce.kv.owners import OwnerTable
-from quiesce.kv.runs import FEW, Pages, expand
+from quiesce.kv.runs import FEW, Pages, expand, index_of
 from quiesce.kv.states import PageState as PageState
 from quiesce.protocol.dispatch import PageRange
 
 AnyPages = npt.NDArray[np.integer[Any]]
 
-_FREE = int(PageState.FREE)  # numpy is slow to understand an enum
+_FREE, _QUARANTINED = int(PageState.FREE), int(PageState.QUARANTINED)  # an enum's members are slow to look up
 
 
 class Allocation(msgspec.Struct, frozen=True, eq=False):
@@ -61,27 +61,27 @@ class PageAllocator:
 
     def allocate(self, n_pages: int, owner: str, state: PageState) -> Allocation:
         """Take `n_pages` pages for `owner`. Raises OutOfPages, and then nothing is allocated nor given back."""
-        invariant(n_pages >= 0 and state != PageState.FREE, "no_alias", f"allocate {n_pages} pages as {state:d}")
-        if n_pages > self.available_pages:
-            raise OutOfPages(f"{n_pages} pages are needed and {self.available_pages} of {self.pages} are available")
-        if self.spare is not None and n_pages > self.free_pages:
-            self.spare.give_back(n_pages - self.free_pages)
+        invariant(n_pages >= 0 and state != _FREE, "no_alias", "pages are allocated as free, or less than none")
+        if n_pages > self._tally[_FREE]:
+            self._make_room(n_pages)
         pages = self._choose(n_pages)
-        invariant(
-            len(pages) == n_pages and not np.count_nonzero(self._state[pages]),
-            "no_alias",
-            "an allocated page is not free",
-        )
+        invariant(len(pages) == n_pages and self._are_free(pages), "no_alias", "an allocated page is not free")
         tag = PageTag(self._next_tag)
         self._next_tag += 1
         self._change(pages, state)
-        self._tag[pages] = tag
+        self._tag[index_of(pages)] = tag
         self._owners.give(pages, owner)
         return Allocation(tag, pages)
 
+    def _make_room(self, n_pages: int) -> None:
+        """Have `spare` give back what is missing. Raises OutOfPages when it has too few, and then it gives nothing."""
+        if n_pages > self.available_pages or self.spare is None:
+            raise OutOfPages(f"{n_pages} pages are needed and {self.available_pages} of {self.pages} are available")
+        self.spare.give_back(n_pages - self.free_pages)
+
     def mark(self, pages: AnyPages, state: PageState, owner: str | None = None) -> None:
         """Change the state, and the owner unless None, of pages that are not free. Their tags stay."""
-        invariant(state != PageState.FREE, "once", "pages become free by release() only")
+        invariant(state != _FREE, "once", "pages become free by release() only")
         if not len(pages):
             return
         self._require_taken(pages, "no_alias")
@@ -96,8 +96,8 @@ class PageAllocator:
             return
         self._require_taken(pages, "once")
         self._owners.take(pages)
-        self._change(pages, PageState.FREE)
-        self._tag[pages] = 0
+        self._change(pages, _FREE)
+        self._tag[index_of(pages)] = 0
 
     @property
     def free_pages(self) -> int:
@@ -112,7 +112,7 @@ class PageAllocator:
     @property
     def usable_pages(self) -> int:
         """Pages that are free or can become free by themselves: all but those in quarantine."""
-        return self.pages - self._tally[PageState.QUARANTINED]
+        return self.pages - self._tally[_QUARANTINED]
 
     def counts(self) -> dict[str, int]:
         """Pages per state, every state present, by its name in lower case."""
@@ -133,7 +133,8 @@ class PageAllocator:
         self._require_in_pool(pages)
         return self._tag[pages]
 
-    def _change(self, pages: AnyPages, state: PageState) -> None:
+    def _change(self, pages: AnyPages, state: int) -> None:
+        state = int(state)
         tally, states = self._tally, self._states
         if len(pages) <= FEW:
             for page in pages.tolist():
@@ -171,6 +172,12 @@ class PageAllocator:
         distinct = np.count_nonzero(self._seen)
         self._seen[pages] = False
         invariant(distinct == len(pages), name, f"{len(pages) - distinct} pages are named twice")
+
+    def _are_free(self, pages: Pages) -> bool:
+        if len(pages) > FEW:
+            return not np.count_nonzero(self._state[pages])
+        states = self._states
+        return not any(states[page] for page in pages.tolist())
 
     def _are_taken(self, few: list[int]) -> bool:
         """Whether they lie in the pool, none is free, and none is named twice."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from quiesce.kv.runs import FEW
+from quiesce.kv.runs import FEW, index_of
 
 AnyPages = npt.NDArray[np.integer[Any]]
 
@@ -32,19 +32,21 @@ class OwnerTable:
         """`owner` gets distinct pages that nobody has."""
         if owner and len(pages):
             code = self._intern(owner)
-            self.codes[pages] = code
+            self.codes[index_of(pages)] = code
             self._uses[code] += len(pages)
 
     def take(self, pages: AnyPages) -> None:
         """Distinct pages lose their owners, who may differ."""
+        where = index_of(pages)
         if len(pages) <= FEW:
-            for code in self.codes[pages].tolist():
-                self._forget(code, 1)
+            codes = self.codes[where].tolist()
+            for code in set(codes):
+                self._forget(code, codes.count(code))
         else:
             tally = np.bincount(self.codes[pages])
             for code in np.flatnonzero(tally).tolist():  # owners, not pages
                 self._forget(code, int(tally[code]))
-        self.codes[pages] = 0
+        self.codes[where] = 0
 
     def _intern(self, owner: str) -> int:
         if owner not in self._code_of:

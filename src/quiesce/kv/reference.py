@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import msgspec
 
 from quiesce.errors import OutOfPages, invariant
@@ -34,15 +32,17 @@ def fresh(n_pages: int, first_tag: PageTag) -> ReferencePages:
 
 
 def free_pages(pool: ReferencePages) -> frozenset[int]:
-    return frozenset(number for number, page in enumerate(pool.pages) if page.state == PageState.FREE)
+    free = PageState.FREE
+    return frozenset([number for number, page in enumerate(pool.pages) if page.state == free])
 
 
 def allocate(
     pool: ReferencePages, n_pages: int, owner: str, state: PageState
 ) -> tuple[ReferencePages, tuple[int, ...]]:
     """The new pool and the pages taken, in order. Raises OutOfPages."""
-    if n_pages > len(free_pages(pool)):
-        raise OutOfPages(f"{n_pages} pages are needed and {len(free_pages(pool))} are free")
+    n_free = len(free_pages(pool))
+    if n_pages > n_free:
+        raise OutOfPages(f"{n_pages} pages are needed and {n_free} are free")
     chosen = choose(pool, n_pages)
     taken = _replace(pool, frozenset(chosen), Page(state, owner, pool.next_tag))
     return ReferencePages(taken, pool.next_tag + 1), chosen
@@ -62,26 +62,38 @@ def choose(pool: ReferencePages, n_pages: int) -> tuple[int, ...]:
 
 def free_runs(pool: ReferencePages) -> list[tuple[int, ...]]:
     """Maximal runs of free pages, lowest first."""
-    free = sorted(free_pages(pool))
-    grouped = itertools.groupby(enumerate(free), key=lambda pair: pair[1] - pair[0])
-    return [tuple(page for _, page in run) for _, run in grouped]
+    runs: list[list[int]] = []
+    before = -2
+    for number in sorted(free_pages(pool)):
+        if number != before + 1:
+            runs.append([])
+        runs[-1].append(number)
+        before = number
+    return [tuple(run) for run in runs]
 
 
 def mark(pool: ReferencePages, pages: frozenset[int], state: PageState, owner: str | None = None) -> ReferencePages:
     """Another state, and owner unless None, for pages that are not free."""
-    invariant(not pages & free_pages(pool), "no_alias")
-    changed = tuple(
-        Page(state, page.owner if owner is None else owner, page.tag) if number in pages else page
-        for number, page in enumerate(pool.pages)
-    )
-    return ReferencePages(changed, pool.next_tag)
+    invariant(not _any_free(pool, pages), "no_alias")
+    changed = list(pool.pages)
+    for number in pages:
+        page = changed[number]
+        changed[number] = Page(state, page.owner if owner is None else owner, page.tag)
+    return ReferencePages(tuple(changed), pool.next_tag)
 
 
 def release(pool: ReferencePages, pages: frozenset[int]) -> ReferencePages:
     """The pages are free."""
-    invariant(not pages & free_pages(pool), "once")
+    invariant(not _any_free(pool, pages), "once")
     return ReferencePages(_replace(pool, pages, FREE_PAGE), pool.next_tag)
 
 
+def _any_free(pool: ReferencePages, pages: frozenset[int]) -> bool:
+    return any(pool.pages[number].state == PageState.FREE for number in pages)
+
+
 def _replace(pool: ReferencePages, which: frozenset[int], by: Page) -> tuple[Page, ...]:
-    return tuple(by if number in which else page for number, page in enumerate(pool.pages))
+    changed = list(pool.pages)
+    for number in which:
+        changed[number] = by
+    return tuple(changed)

@@ -33,6 +33,15 @@ class CopyRuns(msgspec.Struct, frozen=True, eq=False):
         return CopyRuns(self.source[which], self.target[which], self.pages[which])
 
 
+def index_of(pages: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.integer[Any]] | slice:
+    """What numpy finds `pages` by soonest: a slice when they are few and one run, else the pages themselves."""
+    if 0 < len(pages) <= FEW:
+        few = pages.tolist()
+        if few[-1] - few[0] == len(few) - 1 and few == list(range(few[0], few[-1] + 1)):
+            return slice(few[0], few[-1] + 1)
+    return pages
+
+
 def pack_runs(pages: npt.NDArray[np.integer[Any]]) -> bytes:
     """Pages in prompt order as little-endian uint32 pairs (first page, page count), as few as possible."""
     if not len(pages):

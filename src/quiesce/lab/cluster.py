@@ -119,7 +119,7 @@ class Cluster:
         ours = f"{self._home.name}/quiesce-"
         for words in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
-                said = re.split(rb"[\0 ]", words.read_bytes())  # a spare that took over shows one line
+                said = re.split(rb"[\0 ]", words.read_bytes())  # supervised ones show one line
                 if any(word.startswith(ours.encode()) and word.endswith(f"/{name}.toml".encode()) for word in said):
                     return int(words.parent.name)
         return 0

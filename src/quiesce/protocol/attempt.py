@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import lru_cache
 
 import msgspec
 from immutables import Map
@@ -60,7 +61,13 @@ class AttemptState(msgspec.Struct, frozen=True, cache_hash=True):
 
     def destinations(self) -> tuple[Destination, ...]:
         """Every (decode rank, prefill rank) pair that was or may have been told, in order."""
-        return tuple(Destination(d, peer) for d in range(len(self.leases)) for peer in self.grants)
+        return _destinations(len(self.leases), self.grants)
+
+
+@lru_cache(maxsize=1024)
+def _destinations(ranks: int, grants: tuple[Peer, ...]) -> tuple[Destination, ...]:
+    """Asked at almost every step, and the same for all attempts of a pair of workers."""
+    return tuple(Destination(d, peer) for d in range(ranks) for peer in grants)
 
 
 class ReceiverState(msgspec.Struct, frozen=True, cache_hash=True):

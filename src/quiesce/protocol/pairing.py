@@ -232,28 +232,42 @@ def _stopped(state: Try, failure: Failure) -> tuple[Try, tuple[TryEffect, ...]]:
 # ---------------------------------------------------------------- policy
 
 
+WORTH_OF_WARMTH = 2.0
+"""So many requests more may be at a worker that has all of a prompt's beginning: beyond that, waiting costs more."""
+
+
 class Candidate(msgspec.Struct, frozen=True):
-    """A ready worker as pairing sees it. `prefills`: by name, whom this decode worker is connected to."""
+    """A ready worker as pairing sees it. `prefills`: by name, whom this decode worker is connected to.
+
+    `load` is in requests; `warmth` is how much of the prompt's beginning its prefix cache may have, 0 to 1.
+    """
 
     name: str
     load: int
     prefills: tuple[str, ...] = ()
+    warmth: float = 0.0
+
+    @property
+    def cost(self) -> float:
+        return self.load - WORTH_OF_WARMTH * self.warmth
 
 
 def choose(decodes: Sequence[Candidate], prefills: Sequence[Candidate], turn: int) -> tuple[str, str] | None:
-    """(prefill, decode): the least loaded decode that has a partner, then its least loaded partner; None: no pair.
+    """(prefill, decode): the cheapest decode that has a partner, then its cheapest partner; None: no pair.
+
+    The cheapest is the least loaded, where nobody is warm.
 
     Ties go round by `turn`, a counter of the router's, so the choice is a function of its arguments.
     """
     names = {each.name for each in prefills}
-    decode = _least_loaded([each for each in decodes if names.intersection(each.prefills)], turn)
+    decode = _cheapest([each for each in decodes if names.intersection(each.prefills)], turn)
     if decode is None:
         return None
-    prefill = _least_loaded([each for each in prefills if each.name in decode.prefills], turn)
+    prefill = _cheapest([each for each in prefills if each.name in decode.prefills], turn)
     return None if prefill is None else (prefill.name, decode.name)
 
 
-def _least_loaded(candidates: Sequence[Candidate], turn: int) -> Candidate | None:
-    least = min((each.load for each in candidates), default=0)
-    tied = sorted((each for each in candidates if each.load == least), key=lambda each: each.name)
+def _cheapest(candidates: Sequence[Candidate], turn: int) -> Candidate | None:
+    least = min((each.cost for each in candidates), default=0)
+    tied = sorted((each for each in candidates if each.cost == least), key=lambda each: each.name)
     return tied[turn % len(tied)] if tied else None

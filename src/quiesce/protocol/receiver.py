@@ -108,14 +108,13 @@ def _reserve(turn: ReceiverTurn, fact: Reserve) -> None:
 
 
 def _receive(turn: ReceiverTurn, envelope: Envelope) -> None:
-    kind = kind_of(envelope.body)
     attempt = turn.state.attempts.get(envelope.attempt)
     if not rules.is_addressed(turn.state, envelope):
-        turn.ignore(kind, Reason.OTHER_LIFE)
+        turn.ignore(kind_of(envelope.body), Reason.OTHER_LIFE)
     elif attempt is None:
         _receive_about_nothing(turn, envelope)
     elif not rules.is_granted(attempt, envelope.sender):
-        turn.ignore(kind, Reason.FOREIGN)
+        turn.ignore(kind_of(envelope.body), Reason.FOREIGN)
     else:
         _receive_granted(turn, attempt, Destination(envelope.to.rank, envelope.sender), envelope.body)
 

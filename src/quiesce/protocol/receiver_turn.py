@@ -34,9 +34,10 @@ class ReceiverTurn:
         self.state = replace(self.state, attempts=self.state.attempts.delete(attempt))
 
     def send(self, attempt: Attempt, destinations: Iterable[Destination], body: Body) -> None:
+        still_open = rules.open_attempts(self.state)
         for each in destinations:
             me = Peer(each.decode_rank, self.state.incarnation)
-            self.emit(Send(Envelope(me, each.peer, attempt, body, rules.open_attempts(self.state))))
+            self.effects.append(Send(Envelope(me, each.peer, attempt, body, still_open)))
 
     def publish(self, attempt: AttemptState, destinations: Iterable[Destination]) -> None:
         for each in destinations:

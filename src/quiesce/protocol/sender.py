@@ -110,12 +110,12 @@ def _ended(turn: SenderTurn, fact: Ended) -> None:
 
 
 def _hear(turn: SenderTurn, envelope: Envelope) -> None:
-    key, kind = AttemptKey(envelope.sender, envelope.attempt), kind_of(envelope.body)
+    key = AttemptKey(envelope.sender, envelope.attempt)
     if not rules.is_addressed(turn.state, envelope):
-        turn.ignore(kind, Reason.OTHER_LIFE)
+        turn.ignore(kind_of(envelope.body), Reason.OTHER_LIFE)
         return
     if rules.is_dead(turn.state, key.decode.incarnation):
-        turn.ignore(kind, Reason.DEAD_LIFE)
+        turn.ignore(kind_of(envelope.body), Reason.DEAD_LIFE)
         return
     was_known = turn.record(key) is not None
     _merge_open(turn, key.decode.incarnation, envelope.open_attempts)
@@ -125,7 +125,7 @@ def _hear(turn: SenderTurn, envelope: Envelope) -> None:
     if isinstance(envelope.body, Publish):
         turn.reply(key, Fail(CLOSED))
     if not was_known:
-        turn.ignore(kind, Reason.CLOSED)
+        turn.ignore(kind_of(envelope.body), Reason.CLOSED)
 
 
 def _merge_open(turn: SenderTurn, life: Incarnation, told: OpenAttempts | None) -> None:

@@ -39,6 +39,8 @@ def is_dead(state: SenderState, incarnation: Incarnation) -> bool:
 
 def merged(old: OpenAttempts, new: OpenAttempts) -> OpenAttempts:
     """Rule 9, monotone whatever the order of messages: an attempt is open only if both say so."""
+    if new == old:
+        return old
     watermark = max(old.watermark, new.watermark)
     old_below, new_below = set(old.below), set(new.below)
     still = {a for a in old_below if a >= new.watermark or a in new_below}
@@ -78,7 +80,7 @@ def announced(state: SenderState, meeting: Meeting) -> list[Record]:
 
 def may_bind(request: RequestState, record: Record) -> bool:
     """Same room *and* same digest, and a decode rank of the same life that is not bound yet."""
-    if request.phase is not RequestPhase.WAITING or request.meeting != record.meeting:
+    if request.phase is not RequestPhase.WAITING or request.room != record.room or request.digest != record.digest:
         return False
     mine = record.key.decode
     return all(each.decode.incarnation == mine.incarnation and each.decode.rank != mine.rank for each in request.bound)

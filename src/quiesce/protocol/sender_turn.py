@@ -25,7 +25,7 @@ class SenderTurn:
         self.effects.append(SenderIgnored(kind, reason.value))
 
     def reply(self, key: AttemptKey, body: Body) -> None:
-        self.emit(Reply(Envelope(self.state.me, key.decode, key.attempt, body)))
+        self.effects.append(Reply(Envelope(self.state.me, key.decode, key.attempt, body)))
 
     def record(self, key: AttemptKey) -> Record | None:
         return self.state.records.get(key)

@@ -12,16 +12,23 @@ from quiesce.protocol.dispatch import Tokens
 from quiesce.protocol.logprobs import TokenLogprobs
 from quiesce.text.detokenizer import Detokenizer
 from quiesce.text.stops import StopMatcher
-from quiesce.text.tool_calls import Call, CallFormat, CallReader
+from quiesce.text.tool_calls import CallFormat, CallPart, CallReader
 
 
 class Called(msgspec.Struct, frozen=True):
-    """A call of a tool, the answer's `index`-th; we mint its `id`. `arguments` is the text of a JSON object."""
+    """A call of a tool, the answer's `index`-th, or more of one: then `id`, which we mint, and `name` are "".
+
+    `arguments` are text of a JSON object, which is `complete` with these or was before.
+    """
 
     index: int
     id: str
     name: str
     arguments: str
+    complete: bool
+
+    def joined(self, more: Called) -> Called:
+        return Called(self.index, self.id, self.name, self.arguments + more.arguments, self.complete or more.complete)
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -46,12 +53,14 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 def piece_of(parts: Iterable[str | Called], said: Iterable[Said]) -> Piece:
-    """Neighbouring texts are one, so it does not matter how tokens came."""
+    """Neighbouring texts are one, and so is what there is of a call: it does not matter how tokens came."""
     joined: list[str | Called] = []
     for part in parts:
         before = joined[-1] if joined else None
         if isinstance(part, str) and isinstance(before, str):
             joined[-1] = before + part
+        elif isinstance(part, Called) and isinstance(before, Called) and part.index == before.index:
+            joined[-1] = before.joined(part)
         elif part:
             joined.append(part)
     return Piece(tuple(joined), tuple(said))
@@ -126,33 +135,57 @@ class Answer:
         """Text and calls in what may be shown. The answer ends after its last call, if there is such a thing."""
         if self._calls is None:
             return (text,) if text else ()
-        parts = self._calls.read(text, last=self.finish_reason is not None)
-        if self._calls.enough or (self._calls.count and self.finish_reason == "stop"):
+        parts = self._calls.read(text, self.finish_reason)
+        if self._calls.enough:
+            self.finish_reason = "stop"
+        if self._calls.all_complete and self.finish_reason == "stop":
             self.finish_reason = "tool_calls"
         return parts
 
 
-class Calls:
-    """Reads an answer's calls and names them; `only_one`: what is said after the first one is not part of it."""
+class NoAnswer(Answer):
+    """To a request for its prompt alone. What workers say nevertheless is not told."""
 
-    def __init__(self, form: CallFormat, names: Collection[str], only_one: bool) -> None:
+    def push(self, tokens: Tokens) -> Piece:
+        self.cached_tokens = max(self.cached_tokens, tokens.cached_tokens)
+        self.finish_reason = "length" if tokens.finish else None
+        return Piece()
+
+
+class Calls:
+    """Reads an answer's calls and names them. `forced`: it is nothing else.
+
+    `only_one`: what is said after the first one is not part of the answer, nor is a second one if that was torn.
+    """
+
+    def __init__(self, form: CallFormat, names: Collection[str], *, only_one: bool, forced: bool) -> None:
         self._form = form
-        self._reader = CallReader(form, names)
+        self._reader = CallReader(form, names, nothing_else=forced)
         self._only_one = only_one
-        self.count = 0
+        self._begun = self._complete = 0
 
     @property
     def enough(self) -> bool:
-        return self._only_one and self.count > 0
+        return self._only_one and (self._complete > 0 or self._begun > 1)
 
-    def read(self, text: str, last: bool) -> list[str | Called]:
+    @property
+    def all_complete(self) -> bool:
+        """Whether there are calls, and each can be made."""
+        return self._begun > 0 and self._complete == self._begun
+
+    def read(self, text: str, finish: FinishReason | None) -> list[str | Called]:
+        """What is certain now; with `finish` all there is."""
         parts: list[str | Called] = []
-        for part in [*self._reader.push(text), *(self._reader.flush() if last else ())]:
+        for part in [*self._reader.push(text), *(self._reader.flush(cut=finish == "length") if finish else ())]:
             if self.enough:
                 break
-            parts.append(part if isinstance(part, str) else self._named(part))
+            named = part if isinstance(part, str) else self._named(part)
+            if isinstance(named, str) or not (self._only_one and named.index):
+                parts.append(named)
         return parts
 
-    def _named(self, call: Call) -> Called:
-        self.count += 1
-        return Called(self.count - 1, self._form.mint_id(), call.name, call.arguments)
+    def _named(self, part: CallPart) -> Called:
+        self._begun += bool(part.name)
+        self._complete += part.ends
+        new_id = self._form.mint_id() if part.name else ""
+        return Called(self._begun - 1, new_id, part.name, part.arguments, part.ends)

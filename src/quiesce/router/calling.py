@@ -9,7 +9,7 @@ from quiesce.api.asked import Asked
 from quiesce.api.formats import Grammar
 from quiesce.api.reading import invalid, read, refuse_deeper
 from quiesce.errors import RequestRejected
-from quiesce.router.answer import Answer, Calls
+from quiesce.router.answer import Answer, Calls, NoAnswer
 from quiesce.text.call_grammar import call_grammar
 from quiesce.text.model import TextModel
 from quiesce.text.tool_calls import FORMATS
@@ -55,9 +55,12 @@ class Calling:
 
     def answer(self, asked: Asked, tail: Sequence[int], offset: int) -> Answer:
         """A fresh one; `tail` is the end of its prompt, and `offset` is where its text begins."""
+        if asked.prompt_alone:
+            return NoAnswer(self._text.detokenizer(tail), ())
         if asked.tools is None or self._form is None:
             return Answer(self._text.detokenizer(tail), asked.stop, asked.min_tokens, offset)
-        calls = Calls(self._form, asked.tools.names, only_one=not asked.tools.parallel)
+        use = asked.tools
+        calls = Calls(self._form, use.names, only_one=not use.parallel, forced=bool(use.forced))
         detokenizer = self._text.detokenizer(tail, (self._form.begins, self._form.ends))
         return Answer(detokenizer, asked.stop, asked.min_tokens, offset, calls)
 

@@ -22,6 +22,7 @@ from quiesce.api.responses import (
     ErrorBody,
     FinishReason,
     FunctionCall,
+    FunctionDelta,
     TextChoice,
     TextCompletion,
     TextLogprobs,
@@ -96,7 +97,7 @@ class ChatDialect(Dialect):
         return self._chunk(ChunkChoice(Delta(role="assistant", content=""), None, index), usage)
 
     def piece(self, index: int, piece: Piece, usage: Usage | None) -> list[Event]:
-        calls = [ToolCallDelta(call.index, call.id, _function(call)) for call in piece.calls]
+        calls = [_call_delta(call) for call in piece.calls]
         delta = Delta(content=piece.text) if piece.text or not calls else Delta()
         delta = msgspec.structs.replace(delta, tool_calls=calls or None)
         return self._chunk(ChunkChoice(delta, None, index, self._logprobs(piece.said)), usage)
@@ -124,11 +125,15 @@ class ChatDialect(Dialect):
 def _message(piece: Piece) -> AnswerMessage:
     if not piece.calls:
         return AnswerMessage(piece.text)
-    return AnswerMessage(piece.text or None, tool_calls=[ToolCall(call.id, _function(call)) for call in piece.calls])
+    calls = [ToolCall(call.id, FunctionCall(call.name, call.arguments)) for call in piece.calls]
+    return AnswerMessage(piece.text or None, tool_calls=calls)
 
 
-def _function(call: Called) -> FunctionCall:
-    return FunctionCall(call.name, call.arguments)
+def _call_delta(call: Called) -> ToolCallDelta:
+    """The first one of a call says whose the others are."""
+    if not call.id:
+        return ToolCallDelta(call.index, FunctionDelta(call.arguments))
+    return ToolCallDelta(call.index, FunctionDelta(call.arguments, call.name), call.id, "function")
 
 
 class CompletionDialect(Dialect):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import aclosing
@@ -47,10 +48,12 @@ class GenerateEndpoint:
                 outcome = await self._outcome(scope, receive, reply)
             except ClientGone:
                 outcome = "cancelled"
-        self._meter.ended(outcome)
+            self._meter.ended(outcome)
+            with contextlib.suppress(ClientGone):
+                await reply.finish()
 
     async def _outcome(self, scope: Scope, receive: Receive, reply: Reply) -> str:
-        """Answer, or say what went wrong. Raises ClientGone."""
+        """Answer but for the end, or say what went wrong. Raises ClientGone."""
         try:
             await self._serve(scope, receive, reply)
         except RequestRejected as error:
@@ -134,7 +137,7 @@ class _Stream:
     async def answer(self) -> None:
         await self._choices.each(self._tell)
         await self._send(self._dialect.ending(self._choices.usage()))
-        await self._reply.done(says_so=self._dialect.says_done)
+        self._reply.done(says_so=self._dialect.says_done)
 
     async def _tell(self, choice: Choice) -> None:
         index, opened = choice.index, False

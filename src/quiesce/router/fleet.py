@@ -36,6 +36,7 @@ from quiesce.router.failures import CLIENT_GONE
 from quiesce.router.halves import Halves
 from quiesce.router.link import WorkerLink
 from quiesce.router.pairs import Pair, misspoken, usable_pairs, why_no_pair
+from quiesce.router.warmth import Warmth
 from quiesce.telemetry.spans import ROOT, Spans
 
 _ANSWER_S = 2.0
@@ -77,6 +78,7 @@ class Fleet:
         self._spans = spans or Spans()
         self.breakers = breakers or Breakers()
         self.breakers.changed = self.on_change
+        self.warmth = Warmth()
         self._started_s: dict[RequestId, float] = {}
         self.links = [WorkerLink(address, self, security) for address in dict.fromkeys(workers)]
         self._tries: dict[RequestId, Halves] = {}
@@ -193,6 +195,7 @@ class Fleet:
 
     async def flush(self, link: WorkerLink, within_s: float) -> bool:
         """Let a worker forget every cached prefix; whether, within this time, nobody read one of them any more."""
+        self.warmth.forget()
         return await self._ask(link, Flush, within_s) is not None
 
     async def _ask(

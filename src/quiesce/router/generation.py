@@ -24,6 +24,7 @@ from quiesce.router.halves import Halves
 from quiesce.router.order import Order
 from quiesce.router.pairs import Pair, choose
 from quiesce.router.turns import Turn, Turns
+from quiesce.router.warmth import beginnings
 from quiesce.telemetry.logs import ids
 
 _PATIENCE_S = 1.0
@@ -69,6 +70,7 @@ class Generation:
         self._cached_tokens = 0
         self._number = next(_numbers)
         self._fleet, self._order = fleet, order
+        self._beginnings = beginnings(order.token_ids, order.salt)
         self._only = only.lives if only else None
         self._tries_left = retries + 1
         self._failed_lives: frozenset[Incarnation] = frozenset()
@@ -134,6 +136,7 @@ class Generation:
         """One try, to its end or its failure. Raises GenerationFailed if no other may follow."""
         lives = pair.lives
         halves = self._start(pair, limit_tokens)
+        beginnings = self._beginnings
         try:
             while self.proved is None:
                 event = await self._next(halves)
@@ -145,6 +148,8 @@ class Generation:
                 self.proved = lives if event.finish else None
                 self.prompt_told = halves.prompt_told
                 self._use(event)
+                self._fleet.warmth.remember(beginnings, lives)
+                beginnings = ()  # once a try is enough
                 yield event
         finally:
             self._praise(lives)
@@ -182,7 +187,8 @@ class Generation:
         return self._best(pairs)
 
     def _best(self, pairs: list[Pair]) -> tuple[Pair, int]:
-        return choose(pairs, self._order, self._failed_lives, self._number, self._fleet.breakers.doubts)
+        warmth = self._fleet.warmth.shares(self._beginnings)
+        return choose(pairs, self._order, self._failed_lives, self._number, self._fleet.breakers.doubts, warmth)
 
     async def _awaited_pairs(self) -> list[Pair]:
         """A worker that was here a moment ago may be back in a moment: its stream was lost, or it was just slow."""

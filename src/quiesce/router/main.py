@@ -8,7 +8,8 @@ import logging
 import math
 import signal
 import socket
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
+from typing import Any
 
 import uvicorn
 
@@ -29,7 +30,7 @@ from quiesce.router.service import Service
 from quiesce.router.settings import RouterSettings
 from quiesce.telemetry import logs
 from quiesce.telemetry.metrics import Telemetry
-from quiesce.telemetry.spans import open_spans
+from quiesce.telemetry.spans import open_spans, require_exporter
 from quiesce.text.model import TextModel
 
 _KEEP_ALIVE_S = 75
@@ -45,6 +46,7 @@ def run(settings: RouterSettings, text: TextModel | None = None) -> int:
     `text` is the model's text side where it has been loaded already.
     Raises ConfigurationError, MachineLacksError.
     """
+    require_exporter(settings.otlp_endpoint)
     logs.configure(settings.log_level, "router", "router", settings.log_format)
     if check_workers(settings)[1].insecure:
         _log.warning(INSECURE_WARNING)
@@ -139,23 +141,24 @@ class Server(uvicorn.Server):
             sock.listen(BACKLOG)
 
     def stop(self) -> None:
-        """Begin nothing more and let requests finish within the grace; when called again, end them now.
+        """Be ready no more; after the delay begin nothing more and let requests finish within the grace.
 
-        Until they have, the port stays open: who asks hears that the server is stopping, /readiness included.
+        When called again, end them now. Until they have, the port stays open: who asks hears that the server is
+        stopping, /readiness included.
         """
         if self._draining is None:
-            self._deadline_s = _now_s() + self.service.settings.grace_s
-            self.service.stopping.draining = True
+            self.service.stopping.leaving = True
             self._draining = asyncio.ensure_future(self._drain())
         else:
             self._hurry.set()
 
     async def _drain(self) -> None:
-        idle = asyncio.ensure_future(self.service.stopping.idle())
-        hurry = asyncio.ensure_future(self._hurry.wait())
-        await asyncio.wait((idle, hurry), timeout=self.service.settings.grace_s, return_when=asyncio.FIRST_COMPLETED)
-        for waiting in (idle, hurry):
-            waiting.cancel()
+        settings, stopping = self.service.settings, self.service.stopping
+        if settings.drain_delay_s:
+            await _first((self._hurry.wait(),), settings.drain_delay_s)
+        self._deadline_s = _now_s() + settings.grace_s
+        stopping.draining = True
+        await _first((stopping.idle(), self._hurry.wait()), settings.grace_s)
         self.should_exit = True
 
     def on_task_end(self, task: asyncio.Future[None]) -> None:
@@ -198,6 +201,14 @@ class Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+async def _first(events: Iterable[Coroutine[Any, Any, object]], within_s: float) -> None:
+    """Wait for one of these, but not for longer than this."""
+    waiting = [asyncio.ensure_future(event) for event in events]
+    await asyncio.wait(waiting, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+    for each in waiting:
+        each.cancel()
 
 
 def _now_s() -> float:

@@ -42,6 +42,11 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     kept: bool = False
 
     @property
+    def salt(self) -> str:
+        """Of its tenant's part of the prefix caches."""
+        return salt_within(self.tenant.salt, self.cache_salt)
+
+    @property
     def expected_tokens(self) -> int:
         """What one answer is charged at first, its prompt included."""
         most = self.max_tokens or self.usual_max_tokens or EXPECTED_TOKENS
@@ -59,7 +64,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
             stop_token_ids=self.stop_token_ids,
             ignore_eos=self.ignore_eos,
             prefill=prefill,
-            salt=salt_within(self.tenant.salt, self.cache_salt),
+            salt=self.salt,
             timeout_s=timeout_s,
             tells_prompt=self.tells_prompt,
             priority=self.priority,

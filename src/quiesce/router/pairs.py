@@ -94,16 +94,18 @@ def choose(
     avoid: frozenset[Incarnation],
     turn: int,
     doubts: Callable[[tuple[Incarnation, ...]], bool] = lambda lives: False,
+    warmth: Callable[[Incarnation], float] = lambda life: 0.0,
 ) -> tuple[Pair, int]:
     """The pair that `pairing.choose` picks among those that admit the order, and the answer's limit in tokens.
 
     Pairs that nobody doubts come first, then those with the fewest lives in `avoid` (they took part when this request
-    failed before). Raises a pair's RequestRejected when none admits: no worker hears of such a request.
+    failed before); `warmth` is what `Warmth.shares` gives. Raises a pair's RequestRejected when none admits: no worker
+    hears of such a request.
     """
     admitting = _admitting(pairs, order)
     ranks = [(doubts(pair.lives), len(avoid.intersection(pair.lives))) for pair in admitting]
     best = min(ranks)
-    pair = _least_loaded([pair for pair, rank in zip(admitting, ranks, strict=True) if rank == best], turn)
+    pair = _cheapest([pair for pair, rank in zip(admitting, ranks, strict=True) if rank == best], turn, warmth)
     return pair, pair.admit(order)
 
 
@@ -135,18 +137,22 @@ def is_full(link: WorkerLink) -> bool:
     return link.welcome is not None and link.load.queued >= max(1, link.welcome.max_queue)
 
 
-def _least_loaded(pairs: Sequence[Pair], turn: int) -> Pair:
+def _cheapest(pairs: Sequence[Pair], turn: int, warmth: Callable[[Incarnation], float]) -> Pair:
     """`pairing.choose` over these pairs; an aggregated worker is its own partner."""
     by_names = {(_partner(pair).name, pair.decode.name): pair for pair in pairs}
-    decodes = _candidates([pair.decode for pair in pairs], lambda link: _partners(pairs, link))
-    prefills = _candidates([_partner(pair) for pair in pairs], lambda link: ())
+    decodes = _candidates([pair.decode for pair in pairs], lambda link: _partners(pairs, link), warmth)
+    prefills = _candidates([_partner(pair) for pair in pairs], lambda link: (), warmth)
     chosen = pairing.choose(decodes, prefills, turn)
     return by_names[chosen] if chosen in by_names else pairs[0]
 
 
-def _candidates(links: Iterable[WorkerLink], partners: Callable[[WorkerLink], tuple[str, ...]]) -> list[Candidate]:
+def _candidates(
+    links: Iterable[WorkerLink],
+    partners: Callable[[WorkerLink], tuple[str, ...]],
+    warmth: Callable[[Incarnation], float],
+) -> list[Candidate]:
     unique = {link.name: link for link in links}
-    return [Candidate(link.name, link.load_now, partners(link)) for link in unique.values()]
+    return [Candidate(each.name, each.load_now, partners(each), warmth(life_of(each))) for each in unique.values()]
 
 
 def _partners(pairs: Sequence[Pair], decode: WorkerLink) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from quiesce.api.responses import ErrorBody, error_body
 from quiesce.router.failures import ClientGone
 
 _STREAM_HEADERS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+_DONE = b"data: [DONE]\n\n"
 
 _encoder = msgspec.json.Encoder()
 
@@ -26,7 +27,8 @@ class Event(msgspec.Struct, frozen=True):
 class Reply:
     """The answer to one HTTP request. Once a stream has begun, an error is its last event, as `failing` writes it.
 
-    `headers` go out with it, whatever it is.
+    `headers` go out with it, whatever it is. Its end is kept until `finish`: what a client does once it has its whole
+    answer finds everything counted and given back.
     """
 
     def __init__(self, send: Send) -> None:
@@ -35,47 +37,44 @@ class Reply:
         self._send = send
         self._streaming = False
         self._turns = asyncio.Lock()
-        self._over = False
+        self._end: bytes | None = None
 
     async def json(self, body: object, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
         await self._start(status, {"content-type": "application/json"} | dict(headers or {}))
-        await self._body(_encoder.encode(body), last=True)
+        self._end = _encoder.encode(body)
 
     async def event(self, event: Event) -> None:
         """One event; the first one begins the stream."""
-        await self._event(_encoder.encode(event.data), event.name)
-
-    async def done(self, *, says_so: bool) -> None:
-        """End the stream; most of OpenAI's dialects say so."""
-        if says_so:
-            await self._event(b"[DONE]")
-        await self._body(b"", last=True)
-
-    async def error(self, message: str, *, code: str, status: int, param: str | None = None) -> None:
-        """The request failed: a document says so, or the stream's last event, which no [DONE] follows."""
-        body = error_body(message, code=code, status=status, param=param)
-        if self._over:
-            return
-        if self._streaming:
-            await self.event(self.failing(body))
-            await self._body(b"", last=True)
-        else:
-            await self.json(body, status, _error_headers(status))
-
-    async def _event(self, data: bytes, name: str = "") -> None:
         async with self._turns:  # several answers may be streamed side by side
             if not self._streaming:
                 self._streaming = True
                 await self._start(200, _STREAM_HEADERS)
-            named = b"event: " + name.encode() + b"\n" if name else b""
-            await self._body(named + b"data: " + data + b"\n\n", last=False)
+            await self._body(_framed(event), last=False)
+
+    def done(self, *, says_so: bool) -> None:
+        """End the stream; most of OpenAI's dialects say so."""
+        self._end = _DONE if says_so else b""
+
+    async def finish(self) -> None:
+        """Send the end, if there is one: who has left gets none."""
+        if self._end is not None:
+            await self._body(self._end, last=True)
+
+    async def error(self, message: str, *, code: str, status: int, param: str | None = None) -> None:
+        """The request failed: a document says so, or the stream's last event, which no [DONE] follows."""
+        body = error_body(message, code=code, status=status, param=param)
+        if self._end is not None:
+            return
+        if self._streaming:
+            self._end = _framed(self.failing(body))
+        else:
+            await self.json(body, status, _error_headers(status))
 
     async def _start(self, status: int, headers: Mapping[str, str]) -> None:
         raw = [(name.encode(), value.encode()) for name, value in {**headers, **self.headers}.items()]
         await self._hand_over({"type": "http.response.start", "status": status, "headers": raw})
 
     async def _body(self, body: bytes, *, last: bool) -> None:
-        self._over = last
         await self._hand_over({"type": "http.response.body", "body": body, "more_body": not last})
 
     async def _hand_over(self, message: dict[str, object]) -> None:
@@ -83,6 +82,11 @@ class Reply:
             await self._send(message)
         except OSError as error:
             raise ClientGone("while the answer was sent") from error
+
+
+def _framed(event: Event) -> bytes:
+    named = b"event: " + event.name.encode() + b"\n" if event.name else b""
+    return named + b"data: " + _encoder.encode(event.data) + b"\n\n"
 
 
 def _error_headers(status: int) -> dict[str, str]:

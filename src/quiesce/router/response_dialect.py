@@ -32,6 +32,7 @@ class ResponseDialect(Dialect):
         self._items: list[made.OutputItem] = []
         self._open = ""  # the id of the message that grows now
         self._text: list[str] = []
+        self._call: made.OutputCall | None = None  # the call that grows now
         self._cut = False
         self._sequence = 0
 
@@ -45,6 +46,7 @@ class ResponseDialect(Dialect):
 
     def closing(self, index: int, finish_reason: FinishReason, usage: Usage | None) -> Iterator[Event]:
         self._cut = finish_reason == "length"
+        yield from self._close_call("incomplete")
         if not self._items and not self._open:
             yield from self._open_message()
         yield from self._close_message("incomplete" if self._cut else "completed")
@@ -66,6 +68,7 @@ class ResponseDialect(Dialect):
     # ------------------------------------------------------------ items
 
     def _said(self, text: str) -> Iterator[Event]:
+        yield from self._close_call("incomplete")
         if not self._open:
             yield from self._open_message()
         self._text.append(text)
@@ -89,20 +92,36 @@ class ResponseDialect(Dialect):
         self._open, self._text = "", []
 
     def _called(self, call: Called) -> Iterator[Event]:
-        yield from self._close_message("completed")
-        item = made.OutputCall(f"fc_{secrets.token_hex(12)}", call.id, call.name, call.arguments)
-        begun = msgspec.structs.replace(item, arguments="", status="in_progress")
-        at: dict[str, Any] = {"output_index": len(self._items)}
-        yield self._event(made.ItemAdded, item=begun, **at)
-        yield self._event(made.ArgumentsDelta, item_id=item.id, delta=call.arguments, **at)
-        yield self._event(made.ArgumentsDone, item_id=item.id, name=call.name, arguments=call.arguments, **at)
-        yield self._event(made.ItemDone, item=item, **at)
+        if call.id:
+            yield from self._close_message("completed")
+            yield from self._close_call("incomplete")
+            yield from self._open_call(call)
+        if self._call and call.arguments:
+            self._text.append(call.arguments)
+            yield self._in_item(made.ArgumentsDelta, delta=call.arguments)
+        if call.complete:
+            yield from self._close_call("completed")
+
+    def _open_call(self, call: Called) -> Iterator[Event]:
+        self._call = made.OutputCall(f"fc_{secrets.token_hex(12)}", call.id, call.name, "", "in_progress")
+        yield self._event(made.ItemAdded, output_index=len(self._items), item=self._call)
+
+    def _close_call(self, status: made.ItemStatus) -> Iterator[Event]:
+        """One that was not complete until now never will be."""
+        if self._call is None:
+            return
+        text = "".join(self._text)
+        item = msgspec.structs.replace(self._call, arguments=text, status=status)
+        yield self._in_item(made.ArgumentsDone, name=item.name, arguments=text)
+        yield self._event(made.ItemDone, output_index=len(self._items), item=item)
         self._items.append(item)
+        self._call, self._text = None, []
 
     # ------------------------------------------------------------ events
 
     def _in_item(self, kind: type[made.ResponseEvent], **fields: Any) -> Event:
-        return self._event(kind, output_index=len(self._items), item_id=self._open, **fields)
+        item_id = self._call.id if self._call else self._open
+        return self._event(kind, output_index=len(self._items), item_id=item_id, **fields)
 
     def _event(self, kind: type[made.ResponseEvent], **fields: Any) -> Event:
         event = kind(sequence_number=self._sequence, **fields)

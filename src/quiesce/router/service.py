@@ -70,7 +70,7 @@ class Service:
 
     def why_not_ready(self) -> str:
         """ "" when the server can answer and will; otherwise the reason."""
-        return "the server is stopping" if self.stopping.draining else self.readiness.why_not()
+        return "the server is stopping" if self.stopping.leaving else self.readiness.why_not()
 
     def check_model(self, name: str | None) -> None:
         """Raises RequestRejected (404) for a model that is not served here; no name means the one that is.

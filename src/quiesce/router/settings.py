@@ -143,6 +143,14 @@ class RouterSettings(msgspec.Struct, frozen=True, kw_only=True):
         float, Meta(gt=0.0, description="How long a client may take to send a request's head, and then its body.")
     ] = 30.0
     grace_s: Annotated[float, Meta(ge=0.0, description="How long SIGTERM lets running requests finish.")] = 30.0
+    drain_delay_s: Annotated[
+        float,
+        Meta(
+            ge=0.0,
+            description="How long requests are still served after SIGTERM while /readiness is 503, so that load "
+            "balancers look elsewhere; before --grace-s.",
+        ),
+    ] = 0.0
     log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="How much is logged.")] = "info"
     log_format: Annotated[
         Literal["text", "json"], Meta(description="Lines of key=value, or one JSON object a line.")

@@ -15,7 +15,10 @@ T = TypeVar("T")
 
 
 class Stopping:
-    """Counts requests, and ends them all with `server_stopping`, each by its own way out. Lives on one event loop."""
+    """Counts requests, and ends them all with `server_stopping`, each by its own way out. Lives on one event loop.
+
+    `leaving`: load balancers are told to look elsewhere. `draining`: nothing new may begin.
+    """
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -23,7 +26,7 @@ class Stopping:
         self._called_off = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
-        self.draining = False
+        self.leaving = self.draining = False
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:

@@ -123,6 +123,10 @@ class Turns:
             else:
                 passed |= {turn.tenant}
 
+    def count(self, wanted: Callable[[Order], bool]) -> int:
+        """How many of those that wait are `wanted`."""
+        return sum(wanted(turn.order) for turn in self._waiting.values())
+
     def has_room(self, pair: Pair) -> bool:
         """Whether this pair is not as busy with this router's requests as it should be."""
         if self._is_full(pair.decode):

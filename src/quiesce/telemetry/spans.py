@@ -7,6 +7,7 @@ for it. Spans are recorded when they are over, with ids and numbers as attribute
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import time
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ ROOT = "request"
 
 EXPORT_S = 3
 """How long a collector that does not answer may hold up one batch, and the end of a process."""
+
+_EXPORTER = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
 
 Attribute = str | int | float
 
@@ -92,8 +95,20 @@ def open_spans(role: str, worker: str, endpoint: str | None) -> Spans:
     """What a process records to: OTLP over HTTP at `endpoint`, or nothing. Raises ConfigurationError."""
     if endpoint is None:
         return Spans()
-    try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    except ModuleNotFoundError:
-        raise ConfigurationError(['--otlp-endpoint needs: pip install "quiesce[otel]"']) from None
+    require_exporter(endpoint)
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
     return OtelSpans(role, worker, OTLPSpanExporter(endpoint=endpoint, timeout=EXPORT_S))
+
+
+def require_exporter(endpoint: str | None) -> None:
+    """Look, without importing it, whether `open_spans` will find its library. Raises ConfigurationError."""
+    if endpoint is not None and not _is_installed(_EXPORTER):
+        raise ConfigurationError(['--otlp-endpoint needs OpenTelemetry. Run: pip install "quiesce[otel]"'])
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # what it is in is not there
+        return False

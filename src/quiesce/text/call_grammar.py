@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from quiesce.text.schemas import without_idle
 from quiesce.text.tool_calls import CallFormat
 
 _SPACING = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -29,7 +30,7 @@ def call_grammar(
     rules = [f"start: calls{' | otherwise' if otherwise is not None else ''}"]
     rules += [f"calls: {before} call{f' ({between} call)*' if several else ''} {after}"]
     if otherwise is not None:
-        rules += [f"otherwise: %json {json.dumps({'x-guidance': _SPACING} | dict(otherwise))}"]
+        rules += [f"otherwise: %json {json.dumps({'x-guidance': _SPACING} | without_idle(dict(otherwise)))}"]
     rules += ["call: " + " | ".join(f"call{index}" for index in range(len(schemas)))]
     for index, (name, schema) in enumerate(schemas.items()):
         head = f'{{"name": {json.dumps(name)}, "{form.arguments}": '
@@ -54,4 +55,5 @@ def _written(tag: str, special: Mapping[str, int]) -> str:
 
 def _object(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments are an object, whatever else a schema has to say of them."""
-    return {"x-guidance": _SPACING} | dict(schema) | {"type": "object"}
+    told: dict[str, Any] = without_idle(dict(schema))
+    return {"x-guidance": _SPACING} | told | {"type": "object"}

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper, grammar_from
 
 from quiesce.text.model import TextModel
+from quiesce.text.schemas import without_idle
 
 Mask = npt.NDArray[np.bool_]
 
@@ -209,7 +210,7 @@ def as_grammar(kind: str, text: str) -> str:
     try:
         match kind:
             case "json":
-                return LLMatcher.grammar_from_json_schema(text, defaults=_SPACING)  # type: ignore[arg-type]
+                return LLMatcher.grammar_from_json_schema(_schema(text), defaults=_SPACING)  # type: ignore[arg-type]
             case "regex":
                 return LLMatcher.grammar_from_regex(text)
             case "choice":
@@ -220,6 +221,16 @@ def as_grammar(kind: str, text: str) -> str:
         raise Unusable("it is nested too deeply") from None
     except ValueError as error:
         raise Unusable(str(error)) from None
+
+
+def _schema(text: str) -> str:
+    """As it was written, unless something in it says nothing. What is wrong with it is for the library to say."""
+    try:
+        schema = json.loads(text)
+        told = without_idle(schema)
+    except (ValueError, RecursionError):
+        return text
+    return text if told == schema else json.dumps(told)
 
 
 def _alternatives(words: list[str]) -> str:

@@ -10,33 +10,30 @@ class JsonExtent:
     """Counts brackets outside of strings. It does not check more than that, so the value is still to be decoded."""
 
     def __init__(self) -> None:
-        self.length = 0
         self.complete = False
-        self._depth = 0
+        self.depth = self.deepest = 0
         self._in_string = False
         self._escaped = False
 
     def take(self, character: str) -> bool:
         """Take the next character, from the opening bracket to the closing one; False: no JSON has it there."""
-        fits = self._string(character) if self._in_string else self._outside(character)
-        self.length += fits
-        return fits
-
-    def _string(self, character: str) -> bool:
+        if not self._in_string:
+            return self._outside(character)
         if self._escaped:
             self._escaped = False
         elif character == "\\":
             self._escaped = True
         elif character == '"':
             self._in_string = False
-        return character >= " "
+        return True
 
     def _outside(self, character: str) -> bool:
         if character in "{[":
-            self._depth += 1
+            self.depth += 1
+            self.deepest = max(self.deepest, self.depth)
         elif character in "}]":
-            self._depth -= 1
-            self.complete = self._depth == 0
+            self.depth -= 1
+            self.complete = self.depth == 0
         elif character == '"':
             self._in_string = True
         else:

@@ -6,6 +6,7 @@ A format is known by what the model's chat template says of it. What looks like 
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import string
 from collections.abc import Callable, Collection
@@ -18,11 +19,15 @@ _ALPHANUMERIC = string.ascii_letters + string.digits
 _SHORT_ID_CHARACTERS = 9
 
 
-class Call(msgspec.Struct, frozen=True):
-    """A complete call. `arguments` is a JSON object, as the model wrote it."""
+class CallPart(msgspec.Struct, frozen=True):
+    """Some of a call, which its first part `name`s. `arguments` are the next of their text, as the model wrote it.
 
-    name: str
-    arguments: str
+    `ends`: all of them were said, and are a JSON object. A call whose arguments turn out to be none never ends.
+    """
+
+    name: str = ""
+    arguments: str = ""
+    ends: bool = False
 
 
 class CallFormat(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,34 +78,41 @@ def detect(template: str) -> CallFormat | None:
 class CallReader:
     """Splits what a model says into text and calls of the functions `names`, however it was split into pieces.
 
-    Text that may still become a call is held back. White space before a call is left out, and after the last one. What
-    is no JSON, has the wrong shape or calls somebody unknown comes out as the text it is.
+    Text that may still become a call is held back. It is one as soon as a function's name and the beginning of its
+    arguments were said, in this order; from then on these come as they are said. What has another shape is a call when
+    its object is complete, and what calls somebody unknown or is no JSON comes out as the text it is. White space
+    before a call is left out, and after the last one. `nothing_else`: the answer is calls, so what is held at its end
+    is a torn one.
     """
 
-    def __init__(self, form: CallFormat, names: Collection[str]) -> None:
+    def __init__(self, form: CallFormat, names: Collection[str], *, nothing_else: bool = False) -> None:
         self._form = form
         self._names = frozenset(names)
-        self._parts: list[str | Call] = []
+        self._nothing_else = nothing_else
+        self._parts: list[str | CallPart] = []
         self._shown: list[str] = []
         self._held: list[str] = []
-        self._body = 0  # where in `_held` the JSON begins
+        self._arguments: list[str] = []
+        self._settled = 0  # how many of these characters are in a part
+        self._object = 0  # where in `_held` a call's object begins
         self._matched = 0  # how much of a tag `_held` ends with
         self._called = False  # a call was the last thing that was read
+        self._tagged = False  # a tag says that a call follows
         self._hopeful = True  # a bare format may still see a call
         self._extent = JsonExtent()
         self._take: Callable[[str], None] = self._outside
 
-    def push(self, text: str) -> list[str | Call]:
+    def push(self, text: str) -> list[str | CallPart]:
         """Take the next piece; return what is certain now. Neighbouring texts are one."""
         for character in text:
             self._take(character)
         return self._drained()
 
-    def flush(self) -> list[str | Call]:
-        """The answer is over: what lacks nothing but the closing tag is a call, all else that was held is text."""
-        if self._take == self._after_body:
-            self._close()
-        if self._take == self._outside and self._called and "".join(self._held).isspace():
+    def flush(self, *, cut: bool = False) -> list[str | CallPart]:
+        """The answer is over. What was held is text, unless it is the rest of a call, or `cut` off as one began."""
+        rest = self._take in (self._rest_of_object, self._after_object)
+        space = self._called and "".join(self._held).isspace()
+        if rest or space or self._nothing_else or (cut and self._tagged):
             self._held.clear()
         self._release()
         return self._drained()
@@ -111,11 +123,11 @@ class CallReader:
         if not self._hopeful:
             self._show(character)
         elif character == self._form.begins[self._matched]:
-            self._tag(character, self._form.begins, self._before_body)
+            self._tag(character, self._form.begins)
         elif self._matched == 0 and (character.isspace() or (self._called and self._form.bare and character == ";")):
             self._held.append(character)
         elif self._form.bare and self._matched == 0 and character == self._form.opening:
-            self._before_body(character)
+            self._before_object(character)
         elif self._matched:
             self._give_up(character)
         else:
@@ -123,63 +135,130 @@ class CallReader:
             self._release()
             self._show(character)
 
-    def _before_body(self, character: str) -> None:
+    def _before_list(self, character: str) -> None:
+        if character == "[":
+            self._take = self._before_object
+        elif not character.isspace():
+            self._give_up(character)
+            return
+        self._held.append(character)
+
+    def _before_object(self, character: str) -> None:
         if character.isspace():
             self._held.append(character)
-        elif character == self._form.opening:
-            self._body, self._extent, self._take = len(self._held), JsonExtent(), self._in_body
-            self._in_body(character)
+        elif character == "{":
+            self._object, self._extent, self._take = len(self._held), JsonExtent(), self._in_object
+            self._in_object(character)
         else:
             self._give_up(character)
 
-    def _in_body(self, character: str) -> None:
+    def _in_object(self, character: str) -> None:
+        """Of the brackets in it only the first can be where arguments begin that follow a name."""
+        is_first = self._extent.depth == self._extent.deepest == 1
         if not self._extent.take(character):
             self._give_up(character)
             return
         self._held.append(character)
         if self._extent.complete:
-            self._take = self._after_body
-            if not self._form.ends:
-                self._close()
+            self._close()
+        elif is_first and self._extent.depth > 1:
+            self._begin_arguments()
 
-    def _after_body(self, character: str) -> None:
-        if character == self._form.ends[self._matched]:
-            self._tag(character, self._form.ends, None)
-        elif self._matched == 0 and character.isspace():
+    def _in_arguments(self, character: str) -> None:
+        if not self._extent.take(character):
+            self._settle()
+            self._give_up(character)
+            return
+        self._arguments.append(character)
+        if self._extent.depth == 1:
+            self._settle()
+            if _is_object("".join(self._arguments)):
+                self._parts.append(CallPart(ends=True))
+            self._called, self._take = True, self._rest_of_object
+
+    def _rest_of_object(self, character: str) -> None:
+        """Behind the arguments. All that matters has been said, so a missing bracket does not."""
+        if self._extent.take(character):
+            self._held.append(character)
+            if self._extent.complete:
+                self._object_over()
+        elif character == self._form.ends[:1]:
+            self._object_over()
+            self._take(character)
+        else:
+            self._give_up(character)
+
+    def _after_object(self, character: str) -> None:
+        if self._matched or character == self._form.ends[:1]:
+            self._end_tag(character)
+        elif self._form.opening == "[" and character == "]":
+            self._over()
+        elif self._form.opening == "[" and character == ",":
+            self._held.append(character)
+            self._take = self._before_object
+        elif character.isspace() or character == "}":  # a bracket too many is no loss
             self._held.append(character)
         else:
             self._give_up(character)
 
     # ------------------------------------------------------------ what becomes of it
 
-    def _tag(self, character: str, tag: str, then: Callable[[str], None] | None) -> None:
-        """One more character of a tag; behind its last one `then` takes over, or the call is closed."""
+    def _tag(self, character: str, tag: str) -> None:
+        """One more character of the tag before a call."""
         self._held.append(character)
         self._matched = (self._matched + 1) % len(tag)
         if self._matched == 0:
-            if then is None:
-                self._close()
-            else:
-                self._take = then
+            self._tagged = True
+            self._take = self._before_list if self._form.opening == "[" else self._before_object
+
+    def _end_tag(self, character: str) -> None:
+        """One more character of the tag behind a call, or no such thing."""
+        if character != self._form.ends[self._matched]:
+            self._give_up(character)
+            return
+        self._held.append(character)
+        self._matched += 1
+        if self._matched == len(self._form.ends):
+            self._over()
+
+    def _begin_arguments(self) -> None:
+        head = _HEAD.fullmatch("".join(self._held[self._object :]))
+        if head and head[1] in self._names:
+            self._settle()
+            self._parts.append(CallPart(head[1]))
+            self._held.clear()
+            self._arguments, self._settled, self._take = ["{"], 0, self._in_arguments
 
     def _close(self) -> None:
-        body = self._held[self._body : self._body + self._extent.length]
-        calls = _calls("".join(body), self._names)
-        if calls is None:
+        """An object is complete that did not begin as calls do."""
+        call = _call("".join(self._held[self._object :]), self._names)
+        if call is None:
             self._hopeful = not self._form.bare
             self._release()
+            self._over()
         else:
             self._settle()
-            self._parts += calls
-            self._held.clear()
+            self._parts.append(call)
             self._called = True
-        self._take, self._matched = self._outside, 0
+            self._object_over()
+
+    def _object_over(self) -> None:
+        self._held.clear()
+        if self._form.ends or self._form.opening == "[":
+            self._take = self._after_object
+        else:
+            self._over()
+
+    def _over(self) -> None:
+        """What comes next is no part of a call."""
+        self._held.clear()
+        self._take, self._matched, self._tagged = self._outside, 0, False
 
     def _give_up(self, character: str) -> None:
         """It is no call after all. `character` may begin another one."""
         self._hopeful = not self._form.bare
         self._release()
-        self._take, self._matched = self._outside, 0
+        self._over()
         self._outside(character)
 
     def _release(self) -> None:
@@ -192,14 +271,22 @@ class CallReader:
         self._called = False
 
     def _settle(self) -> None:
+        """Neither text nor arguments go on behind what comes now."""
         if self._shown:
             self._parts.append("".join(self._shown))
             self._shown.clear()
+        if self._settled < len(self._arguments):
+            self._parts.append(CallPart(arguments="".join(self._arguments[self._settled :])))
+            self._settled = len(self._arguments)
 
-    def _drained(self) -> list[str | Call]:
+    def _drained(self) -> list[str | CallPart]:
         self._settle()
         parts, self._parts = self._parts, []
         return parts
+
+
+_HEAD = re.compile(r'\{\s*"name"\s*:\s*"([^"\\]*)"\s*,\s*"(?:arguments|parameters)"\s*:\s*\{')
+"""How nearly all calls begin; their arguments follow."""
 
 
 class _Written(msgspec.Struct, frozen=True):
@@ -210,26 +297,26 @@ class _Written(msgspec.Struct, frozen=True):
     parameters: msgspec.Raw = msgspec.Raw(b"")
 
 
-def _calls(body: str, names: frozenset[str]) -> list[Call] | None:
-    """All calls in a JSON object or list; None when there is none, or any is not one."""
+def _call(body: str, names: frozenset[str]) -> CallPart | None:
+    """The whole call that a JSON object is; None when it is none."""
     try:
-        written = msgspec.json.decode(body, type=list[_Written] if body.startswith("[") else _Written)
-        several = written if isinstance(written, list) else [written]
-        calls = [Call(each.name, _arguments(each)) for each in several]
+        written = msgspec.json.decode(body, type=_Written)
+        arguments = _arguments(written)
     except (ValueError, RecursionError, ArithmeticError):
         return None
-    return calls if calls and all(call.name in names for call in calls) else None
+    return CallPart(written.name, arguments, ends=True) if written.name in names and _is_object(arguments) else None
 
 
 def _arguments(written: _Written) -> str:
-    """A JSON object; some models put it in a string. Raises ValueError (msgspec's errors are such).
-
-    Numbers may be of any size here: it is not us who count with them.
-    """
+    """Some models put them in a string. Raises ValueError (msgspec's errors are such)."""
     raw = bytes(written.arguments) or bytes(written.parameters) or b"{}"
     text = raw.decode()
-    if text.startswith('"'):
-        text = msgspec.json.decode(raw, type=str)
-    if not isinstance(json.loads(text), dict):
-        raise ValueError("arguments are an object")
-    return text
+    return msgspec.json.decode(raw, type=str) if text.startswith('"') else text
+
+
+def _is_object(text: str) -> bool:
+    """Numbers may be of any size here: it is not us who count with them."""
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False

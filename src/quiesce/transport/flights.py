@@ -74,7 +74,7 @@ class Flights(Generic[T]):
         """Queue a write; once its lane or everything is closed it ends at once as failed_quiesced."""
         flight = Flight(target, write, n_bytes, self._deadline_s, lane)
         with self._lock:
-            if self._closed or lane in self._closed_lanes:
+            if self._is_over(lane):
                 self._end(flight, Outcome.FAILED_QUIESCED, f"the {'sender' if self._closed else 'target'} is closed")
                 return
             self._forget_ended()
@@ -84,16 +84,33 @@ class Flights(Generic[T]):
             if self._clock_idle:
                 self._clock.notify()
 
-    def take(self, lane: Hashable = None) -> Flight[T] | None:
-        """The next write of a lane, waiting for one; None when closed. Whoever takes it lets it depart and lands it."""
+    def take(self, lane: Hashable = None, within_s: float | None = None) -> Flight[T] | None:
+        """The next write of a lane, waiting for one; whoever takes it lets it depart and lands it.
+
+        None when the lane or everything is closed, or none came `within_s`.
+        """
+        until_s = None if within_s is None else time.monotonic() + within_s
         with self._lock:
-            while not self._closed and lane not in self._closed_lanes:
+            while not self._is_over(lane):
                 if waiting := self._waiting.get(lane):
                     flight = waiting.popleft()
                     flight.stage = Stage.TAKEN
                     return flight
-                self._work.wait()
+                left_s = None if until_s is None else until_s - time.monotonic()
+                if left_s is not None and left_s <= 0:
+                    return None
+                self._work.wait(left_s)
             return None
+
+    def is_over(self, lane: Hashable = None) -> bool:
+        """Whether nothing more of a lane begins."""
+        with self._lock:
+            return self._is_over(lane)
+
+    def has_ended(self, flight: Flight[T]) -> bool:
+        """Whether its deadline was faster than whoever carries it out."""
+        with self._lock:
+            return flight.stage is Stage.ENDED
 
     def depart(self, flight: Flight[T]) -> bool:
         """Asked by whoever took `flight`, before its first byte can move. False: its time is over, let it be."""
@@ -148,6 +165,9 @@ class Flights(Generic[T]):
             if self.completion_fd >= 0:
                 os.close(self.completion_fd)
                 self.completion_fd = -1
+
+    def _is_over(self, lane: Hashable) -> bool:
+        return self._closed or lane in self._closed_lanes
 
     def _drop(self, which: Callable[[Flight[T]], bool], error: str) -> None:
         dropped = [flight for waiting in self._waiting.values() for flight in waiting if which(flight)]

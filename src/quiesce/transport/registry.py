@@ -12,9 +12,12 @@ from quiesce.errors import ConfigurationError
 from quiesce.kv.storage import Pool
 from quiesce.protocol.hello import Capabilities
 from quiesce.transport.contract import Receiver, Sender
-from quiesce.transport.mooncake.library import MOONCAKE_CAPABILITIES, VERIFIED
+from quiesce.transport.mooncake import library as mooncake
 from quiesce.transport.mooncake.receiver import MooncakeReceiver
 from quiesce.transport.mooncake.sender import MooncakeSender
+from quiesce.transport.nixl import library as nixl
+from quiesce.transport.nixl.receiver import NixlReceiver
+from quiesce.transport.nixl.sender import NixlSender
 from quiesce.transport.shm import SHM_CAPABILITIES, ShmReceiver, ShmSender
 from quiesce.transport.tcp.receiver import TCP_CAPABILITIES, TcpReceiver
 from quiesce.transport.tcp.sender import TcpSender
@@ -29,7 +32,7 @@ class Backend(msgspec.Struct, frozen=True):
 
     `shared_pool` says that decode's pool must be made by `Pool.shared`. `fence` says in words what proves *fenced*,
     `reach` how far pages can travel. `library` is the distribution that it drives, `verified` the version of it that
-    passed the conformance suite; both "" for what is all ours.
+    passed the conformance suite; both "" for what is all ours. `unverified()` says what of the configuration never did.
     """
 
     name: str
@@ -41,6 +44,7 @@ class Backend(msgspec.Struct, frozen=True):
     reach: str
     library: str = ""
     verified: str = ""
+    unverified: Callable[[], str] = str
 
 
 _OURS = {
@@ -59,12 +63,21 @@ _OURS = {
             reach="any host",
         ),
         Backend(
-            *("mooncake", MOONCAKE_CAPABILITIES, MooncakeSender, MooncakeReceiver),
+            *("mooncake", mooncake.MOONCAKE_CAPABILITIES, MooncakeSender, MooncakeReceiver),
             shared_pool=False,
             fence="never: what is being placed cannot be stopped",
             reach="any host",
             library="mooncake-transfer-engine-non-cuda",
-            verified=VERIFIED,
+            verified=mooncake.VERIFIED,
+        ),
+        Backend(
+            *("nixl", nixl.NIXL_CAPABILITIES, NixlSender, NixlReceiver),
+            shared_pool=False,
+            fence="never: what comes is placed",
+            reach="any host",
+            library="nixl-cu12",
+            verified=nixl.VERIFIED,
+            unverified=nixl.unverified,
         ),
     )
 }
@@ -101,6 +114,8 @@ def require_trusted(chosen: Backend, *, network: bool, library: bool) -> None:
             f"transport {chosen.name} was verified with {chosen.library} {chosen.verified}, not with {installed}; "
             "install that, or run quiesce.transport.conformance and say --trust-transport"
         )
+    if (deviation := chosen.unverified()) and not library:
+        problems.append(f"transport {chosen.name} was never verified with {deviation}; say --trust-transport")
     if problems:
         raise ConfigurationError(problems)
 

@@ -17,31 +17,27 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from quiesce.errors import HandshakeRefused, PeerUnusable, UsageError
+from quiesce.errors import PeerUnusable, UsageError
 from quiesce.ids import PageTag, Peer
-from quiesce.kv.layout import Layout
 from quiesce.kv.runs import Pages, copy_runs
-from quiesce.kv.storage import MAX_PAGES, MAX_SLOTS, Pool
+from quiesce.kv.storage import Pool
 from quiesce.protocol.hello import Capabilities
 from quiesce.protocol.sender_io import Outcome
 from quiesce.transport.bounds import refusal
 from quiesce.transport.contract import Completion, Target, Write
+from quiesce.transport.descriptors import Descriptor, decode_descriptor, require_fit
 from quiesce.transport.flights import Flight, Flights
 from quiesce.transport.placement import Placement, Placing
 
 SHM_CAPABILITIES = Capabilities(drain_ack=True, fence=True, source_fence=True, bounds_checked=True, authenticated=True)
 DEFAULT_CALL_DEADLINE_S = 30.0
-_MAX_DESCRIPTOR_BYTES = 4096
 
 logger = logging.getLogger(__name__)
 
 
-class ShmDescriptor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a receiver says of its pool. `nonce` names this pool's life: 32 hex digits."""
+class ShmDescriptor(Descriptor, frozen=True):
+    """`nonce` names this pool's life: 32 hex digits. The memory itself comes as a file descriptor."""
 
-    layout: Layout
-    pages: int
-    slots: int
     nonce: str
 
 
@@ -98,11 +94,8 @@ class ShmSender:
 
     def open_target(self, descriptor: bytes, fds: Sequence[int]) -> ShmTarget:
         """Map a receiver's pool. `fds` stay the caller's. Raises HandshakeRefused when anything does not fit."""
-        described = _decode_descriptor(descriptor)
-        if len(fds) != 1:
-            raise HandshakeRefused(f"a shm receiver passes one file descriptor, not {len(fds)}")
-        if described.layout != self._pool.layout:
-            raise HandshakeRefused(f"the peer's pages are {described.layout}, ours are {self._pool.layout}")
+        described = decode_descriptor(descriptor, ShmDescriptor)
+        require_fit(described, self._pool.layout, fds, n_fds=1)
         target = ShmTarget(Pool.attach(fds[0], described.layout, described.pages, described.slots), described.nonce)
         self._targets.append(target)
         return target
@@ -283,15 +276,3 @@ def _is_readable(fd: int) -> bool:
 def encode_descriptor(pool: Pool) -> bytes:
     """Describe a shared pool, with a fresh nonce."""
     return msgspec.msgpack.encode(ShmDescriptor(pool.layout, pool.pages, pool.slots, secrets.token_hex(16)))
-
-
-def _decode_descriptor(descriptor: bytes) -> ShmDescriptor:
-    if len(descriptor) > _MAX_DESCRIPTOR_BYTES:
-        raise HandshakeRefused(f"a descriptor of {len(descriptor)} bytes is too long")
-    try:
-        described = msgspec.msgpack.decode(descriptor, type=ShmDescriptor)
-    except msgspec.MsgspecError as error:
-        raise HandshakeRefused(f"the peer's pool descriptor is malformed: {error}") from error
-    if not 1 <= described.pages <= MAX_PAGES or not 0 <= described.slots <= MAX_SLOTS:
-        raise HandshakeRefused(f"the peer claims {described.pages} pages and {described.slots} slots")
-    return described

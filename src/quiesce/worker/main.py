@@ -24,7 +24,7 @@ from quiesce.protocol.dispatch import Attach
 from quiesce.protocol.hello import Hello
 from quiesce.telemetry.logs import configure, ids
 from quiesce.telemetry.metrics import Telemetry
-from quiesce.telemetry.spans import open_spans
+from quiesce.telemetry.spans import open_spans, require_exporter
 from quiesce.transport.registry import backend, require_trusted
 from quiesce.worker.aggregated import AggregatedWorker
 from quiesce.worker.compose import PRODUCT, Compose
@@ -60,7 +60,7 @@ JOIN_S = 5.0
 def run(settings: WorkerSettings, compose: Compose = PRODUCT, loaded: Loaded | None = None) -> int:
     """Serve until SIGTERM; the exit code. Raises ConfigurationError, MachineLacksError before anything is served."""
     configure(settings.log_level, settings.role, settings.name, settings.log_format)
-    check_addresses(settings)
+    check_settings(settings)
     settings = with_transport(settings)
     warn(settings)
     parts = assemble(settings, compose, loaded)
@@ -97,13 +97,14 @@ def assemble(settings: WorkerSettings, compose: Compose = PRODUCT, loaded: Loade
     )
 
 
-def check_addresses(settings: WorkerSettings) -> None:
+def check_settings(settings: WorkerSettings) -> None:
     """Raises ConfigurationError with every problem, before anything that takes time."""
     problems: list[str] = []
     for check in (
         lambda: parse_address(settings.listen),
         lambda: parse_peers(settings.peer),
         lambda: check_transport(settings),
+        lambda: require_exporter(settings.otlp_endpoint),
     ):
         problems += _problems(check)
     # These look at addresses that can be.

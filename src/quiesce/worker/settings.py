@@ -69,7 +69,10 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_queue: Annotated[int, Meta(ge=0, description="Requests that may wait at this worker; more get 429.")] = 256
     transport: Annotated[
         str,
-        Meta(max_length=64, description="How pages travel: shm, tcp, or one that a package offers. auto takes shm."),
+        Meta(
+            max_length=64,
+            description="How pages travel: shm, tcp, mooncake, nixl, or one that a package offers. auto takes shm.",
+        ),
     ] = "auto"
     data_host: Annotated[
         str, Meta(description="Address on which decode takes page data (--transport tcp); prefill connects to it.")
@@ -82,7 +85,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0
     trust_network: Annotated[
         bool,
-        Meta(description="Allow a transport that asks nobody who they are (mooncake)."),
+        Meta(description="Allow a transport that asks nobody who they are (mooncake, nixl)."),
     ] = False
     trust_transport: Annotated[
         bool, Meta(description="Allow a transport's library in a version that was never verified.")

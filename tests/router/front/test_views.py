@@ -16,6 +16,7 @@ from quiesce.protocol.dispatch import Flush, Load, Submit, Tokens, WorkerSnapsho
 from quiesce.protocol.logprobs import TokenLogprobs
 from quiesce.router.front import views
 from quiesce.router.front.ports import open_fronts
+from quiesce.router.pairs import misspoken
 from quiesce.router.settings import RouterSettings
 
 from ..asking import OF_PAGES, OF_PEOPLE, chat_body, error_of
@@ -124,6 +125,16 @@ async def test_health_is_the_workers(fronts: Fronts) -> None:
     error_of(await fronts.prefill.get("/server_info"), 503)
 
 
+async def test_health_is_no_more_from_the_moment_when_the_server_stops(fronts: Fronts) -> None:
+    await fronts.start(drain_delay_s=3600.0)
+    assert fronts.deployment.server is not None
+    fronts.deployment.server.stop()
+    for client in (fronts.prefill, fronts.decode):
+        response = await client.get("/health")
+        assert (response.status_code, response.json()["reason"]) == (503, "the server is stopping")
+    assert (await fronts.decode.get("/server_info")).json()["status"] == "the server is stopping"
+
+
 async def test_health_generate_of_half_a_pair_asks_its_loop(fronts: Fronts) -> None:
     await fronts.start()
     fronts.deployment.decode.snapshot = snapshot(fronts.deployment.decode)
@@ -167,6 +178,17 @@ async def test_loads(fronts: Fronts) -> None:
     assert (load["num_running_reqs"], load["num_waiting_reqs"], load["num_used_tokens"]) == (3, 2, 3072)
     assert load["token_usage"] == 0.75
     assert (await fronts.decode.get("/get_load")).json() == [load]
+
+
+async def test_flush_cache_names_another_version_and_asks_nothing(fronts: Fronts) -> None:
+    await fronts.start()
+    fronts.deployment.prefill.version = 1
+    fronts.deployment.prefill.drop()
+    await fronts.deployment.until(lambda service: any(misspoken(link) for link in service.fleet.links))
+    error = error_of(await fronts.prefill.post("/flush_cache"), 503)
+    assert error["code"] == "version_mismatch"
+    assert error["message"].startswith("prefill-0 speaks version 1 of the router's frames, not ")
+    assert not [frame for frame in fronts.deployment.prefill.seen if isinstance(frame, Flush)]
 
 
 async def test_flush_cache_waits_for_the_worker(fronts: Fronts, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,7 +126,7 @@ def _trusts_library(fleet: Fleet) -> Seen:
             )
 
 
-_OURS = ("auto", "shm", "tcp", "mooncake")
+_OURS = ("auto", "shm", "tcp", "mooncake", "nixl")
 
 RULES = (
     Rule(

@@ -87,6 +87,17 @@ def _roles(fleet: Fleet) -> Seen:
         )
 
 
+def _no_role(fleet: Fleet) -> Seen:
+    for member in fleet.of(Engine.VLLM):
+        told = member.told(Field.CONNECTOR)
+        if told and Field.KV_ROLE not in member.facts and Field.KV_ROLE not in member.unreadable:
+            yield Hit(
+                (told.evidence,),
+                f"{label(member)} has the connector {told.value} and no kv_role.",
+                "Add kv_role: kv_producer for prefill, kv_consumer for decode, or kv_both.",
+            )
+
+
 def _abort_frees(fleet: Fleet) -> Seen:
     for member in fleet.of(Engine.VLLM):
         if Field.CONNECTOR not in member.facts and Field.CONNECTOR not in member.unreadable:
@@ -173,6 +184,14 @@ RULES = (
         why="Either nobody computes prompts for others, or nobody takes them.",
         sources=(VLLM_NIXL,),
         check=_roles,
+    ),
+    Rule(
+        id="vllm-no-role",
+        severity=Severity.HANG,
+        title="A connector without a kv_role",
+        why="vLLM refuses to start with a kv_connector that has no kv_role, so half of a pair is missing.",
+        sources=(VLLM_NIXL,),
+        check=_no_role,
     ),
     Rule(
         id="vllm-recompute",

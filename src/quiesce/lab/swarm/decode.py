@@ -337,7 +337,7 @@ class DecodeWorker:
     def _start_timer(self, effect: io.StartTimer) -> None:
         fact = io.TimerFired(effect.attempt, effect.timer)
         delay_s = self._delay_s(effect.timer, effect.round)
-        self.clocks.start(effect.attempt, effect.timer.value, delay_s, self._fired, fact)
+        self.clocks.start(effect.attempt, effect.timer, delay_s, self._fired, fact)
 
     def _fired(self, fact: io.TimerFired) -> None:
         signs.decode_clock(self._ground.marks, self.state, fact)

@@ -20,11 +20,12 @@ Key = tuple[int, ...]
 
 def mixed(seed: int, parts: Key) -> int:
     """64 well-mixed bits of a few numbers (the finaliser of SplitMix64 over each)."""
-    x = seed & _MASK
+    mask = _MASK
+    x = seed & mask
     for part in parts:
-        x = (x ^ part) * 0xBF58476D1CE4E5B9 & _MASK
+        x = (x ^ part) * 0xBF58476D1CE4E5B9 & mask
         x ^= x >> 29
-    x = x * 0x94D049BB133111EB & _MASK
+    x = x * 0x94D049BB133111EB & mask
     return x ^ (x >> 31)
 
 
@@ -33,7 +34,7 @@ class Fates:
 
     def __init__(self, seed: int, rates: Mapping[int, float], told: frozenset[str] | None = None) -> None:
         self._seed = seed
-        self._rates = dict(rates)
+        self._rates = [rates.get(kind, 0.0) for kind in range(len(KINDS))]
         self._told = told
         self.struck: list[str] = []
         self.healed = False
@@ -52,8 +53,8 @@ class Fates:
         if self._told is not None:
             struck = bool(self._told) and f"{KINDS[kind]} {named(*about)}" in self._told
         else:
-            rate = self._rates.get(kind, 0.0)
-            struck = rate > 0.0 and self.unit(kind, key) < rate
+            rate = self._rates[kind]
+            struck = rate > 0.0 and (mixed(self._seed + kind, key) >> 11) * _UNIT < rate
         if struck:
             self.struck.append(f"{KINDS[kind]} {named(*about)}")
         return struck

@@ -7,7 +7,6 @@ from heapq import heappop, heappush
 from typing import Any
 
 _MASK = (1 << 64) - 1
-_ODD = 0x9E3779B97F4A7C15
 
 
 class Life:
@@ -29,7 +28,7 @@ class Loop:
     def __init__(self) -> None:
         self.now_s = 0.0
         self.events = 0
-        self.digest = 0
+        self._hash = 0
         self._serial = 0
         self._heap: list[tuple[float, int, Life | None, Callable[..., None], tuple[Any, ...]]] = []
 
@@ -51,13 +50,18 @@ class Loop:
                     continue
             self.now_s = time_s
             self.events += 1
-            self.digest = ((self.digest ^ serial) * _ODD + int(time_s * 1e6)) & _MASK
+            self._hash = hash((self._hash, serial, time_s))
             call(*args)
         self.now_s = max(self.now_s, until_s)
 
     def note(self, fact: int) -> None:
         """Let something more decide the digest."""
-        self.digest = ((self.digest ^ fact) * _ODD + 1) & _MASK
+        self._hash = hash((self._hash, fact))
+
+    @property
+    def digest(self) -> int:
+        """Python's own hash of numbers, which no process salts: 64 bits."""
+        return self._hash & _MASK
 
     @property
     def idle(self) -> bool:

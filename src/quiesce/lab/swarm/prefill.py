@@ -68,6 +68,7 @@ class PrefillRank:
         audit = ground.checks if p.audited else None
         self.memory = Memory(title, worker.number, p.prefill_pages, p.page_size, 1, p.prefix_cache, audit)
         self.jobs: dict[RequestId, Job] = {}
+        self.poisoned_jobs = 0
         self._ground, self._cluster = ground, cluster
         self._queue: PriorityQueue[RequestId, Job] = PriorityQueue()
         self._computing: Job | None = None
@@ -174,10 +175,9 @@ class PrefillRank:
             return False
         reader = memory.prefixes.read(text.salt, text.tokens)
         signs.shared(self._ground, memory, reader, text, "prefill")
+        missing = len(text.labels) - len(reader.pages)
         try:
-            own = memory.allocator.allocate(
-                len(text.labels) - len(reader.pages), job.submission.request, PageState.USED
-            )
+            own = memory.allocator.allocate(missing, job.submission.request, PageState.USED)
         except OutOfPages:
             reader.leave()
             return False
@@ -249,6 +249,7 @@ class PrefillRank:
         for job in self.jobs.values():
             if effect.key in job.places and job.reader is not None and not job.poisoned:
                 job.poisoned = True
+                self.poisoned_jobs += 1
                 self.memory.allocator.mark(job.own, PageState.QUARANTINED)
                 job.reader.condemn()
         self._cluster.quarantined(self.worker)
@@ -275,6 +276,7 @@ class PrefillRank:
 
     def _free(self, job: Job, proof: Proof) -> None:
         del self.jobs[job.submission.request]
+        self.poisoned_jobs -= job.poisoned
         self._queue.remove(job.submission.request)
         if job.reader is not None:
             job.reader.leave()
@@ -286,7 +288,7 @@ class PrefillRank:
     def _start_timer(self, effect: io.StartSenderTimer) -> None:
         fact = io.SenderTimerFired(effect.subject, effect.timer)
         subject = (self.me.rank, effect.subject)
-        self.worker.clocks.start(subject, effect.timer.value, self._delay_s(effect), self._fired, fact)
+        self.worker.clocks.start(subject, effect.timer, self._delay_s(effect), self._fired, fact)
 
     def _fired(self, fact: io.SenderTimerFired) -> None:
         signs.prefill_clock(self._ground.marks, self.state, fact)
@@ -341,9 +343,8 @@ class PrefillWorker:
         self._done[submission.request] = set()
         self._cluster.router.accepted(self, submission)
         if submission.timeout_s is not None:
-            self.clocks.start(
-                submission.request, "deadline", submission.timeout_s, self.abandon, submission, OUT_OF_TIME
-            )
+            late = (submission, OUT_OF_TIME)
+            self.clocks.start(submission.request, "deadline", submission.timeout_s, self.abandon, *late)
         for rank in self.ranks:
             rank.admit(submission)
 
@@ -392,7 +393,7 @@ class PrefillWorker:
     @property
     def queued(self) -> int:
         """Requests that wait or are at work here; in quarantine nobody waits for a turn."""
-        return sum(not job.poisoned for job in self.ranks[0].jobs.values())
+        return len(self.ranks[0].jobs) - self.ranks[0].poisoned_jobs
 
     @property
     def memories(self) -> list[Memory]:

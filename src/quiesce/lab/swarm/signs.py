@@ -45,14 +45,17 @@ def heard_by_decode(marks: Marks, state: Any, envelope: Envelope) -> None:
     attempt = state.attempts.get(envelope.attempt)
     if attempt is None:
         return
-    there = Destination(envelope.to.rank, envelope.sender)
     match envelope.body:
-        case Done() if receiver_rules.is_held(attempt) and there not in attempt.done:
+        case Done() if receiver_rules.is_held(attempt) and _there(envelope) not in attempt.done:
             marks.hit("late DONE proves")
         case Progress() if attempt.phase is Phase.PUBLISHED and attempt.bound:
             marks.hit("PROGRESS restarts the clock")
-        case AbortAck() if attempt.phase is Phase.QUARANTINED and there not in attempt.acked:
+        case AbortAck() if attempt.phase is Phase.QUARANTINED and _there(envelope) not in attempt.acked:
             marks.hit("quarantine released by an ack")
+
+
+def _there(envelope: Envelope) -> Destination:
+    return Destination(envelope.to.rank, envelope.sender)
 
 
 def heard_by_prefill(marks: Marks, state: SenderState, envelope: Envelope) -> None:

@@ -36,6 +36,11 @@ class Leg:
         self.trouble: RequestRejected | None = None
         self._left = 1
 
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """The names of those that serve it."""
+        return () if self.pair is None else tuple(link.name for link in self.pair.workers)
+
     def expect(self, answers: int) -> None:
         self._left = answers
 

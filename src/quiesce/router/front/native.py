@@ -47,7 +47,7 @@ def read_generate(body: bytes, longest_tokens: int | None = None) -> Asked:
         raise _renamed(error, fields) from None
     if len(asked.prompts) * asked.n > 1:
         raise RequestRejected("One prompt and one answer at a time.", code="unsupported_parameter", param="text")
-    usual = None if asked.max_tokens else USUAL_MAX_TOKENS
+    usual = asked.usual_max_tokens if asked.prompt_alone else None if asked.max_tokens else USUAL_MAX_TOKENS
     return replace(asked, usual_max_tokens=usual, continuous_usage=asked.stream)
 
 

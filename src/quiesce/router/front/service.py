@@ -11,7 +11,7 @@ import msgspec
 from starlette.datastructures import Headers
 
 from quiesce.api.asked import Asked
-from quiesce.errors import RequestRejected, invariant
+from quiesce.errors import InvariantBroken, RequestRejected
 from quiesce.protocol.dispatch import Tokens
 from quiesce.router.access import ApiKeys
 from quiesce.router.front.bootstrap import Bootstrap, leg_of
@@ -22,6 +22,7 @@ from quiesce.router.order import Order
 from quiesce.router.pairs import Pair, unfit
 from quiesce.router.service import Service
 from quiesce.router.tenants import MAX_PRIORITY, Tenant
+from quiesce.router.turns import Turns
 
 FRONTS = Tenant(name="(fronts)", salt="fronts", earliest_priority=-MAX_PRIORITY)
 """Everybody who comes through a front: who they are is known to the other router alone.
@@ -47,9 +48,12 @@ class FrontOrder(Order, frozen=True, kw_only=True):
 class FrontGeneration(Generation):
     """One try on one pair: who sent the request here decides about another. `leg` hears of the first token."""
 
-    def __init__(self, service: Service, order: FrontOrder) -> None:
+    def __init__(
+        self, service: Service, order: FrontOrder, *, turns: Turns | None = None, bounded: bool = True
+    ) -> None:
         after_handoff = service.settings.on_disconnect == "after-handoff"
-        super().__init__(service.fleet, order, only=order.leg.pair, after_handoff=after_handoff)
+        pair = order.leg.pair
+        super().__init__(service.fleet, order, only=pair, turns=turns, bounded=bounded, after_handoff=after_handoff)
         self._leg = order.leg
 
     async def tokens(self) -> AsyncGenerator[Tokens, None]:
@@ -87,6 +91,8 @@ class FrontService(Service):
 
     def trouble(self) -> str:
         """Why the worker cannot be used now, or ""."""
+        if self.stopping.leaving:
+            return "the server is stopping"
         problem = unfit(self.link, self.text.name)
         if not problem and self.role == "decode" and not self.link.peers:
             return "no prefill worker is connected to it"
@@ -121,14 +127,30 @@ class FrontService(Service):
         return links[port]
 
     async def orders(self, asked: Asked, tenant: Tenant = FRONTS) -> list[Order]:
+        """Each pair has a queue of its own: who waits for one that is full keeps nobody from another one."""
         leg = leg_of(asked)
-        return [FrontOrder(**msgspec.structs.asdict(order), leg=leg) for order in await super().orders(asked, tenant)]
+        queue = msgspec.structs.replace(tenant, name=" ".join((tenant.name, *leg.workers)))
+        return [FrontOrder(**msgspec.structs.asdict(order), leg=leg) for order in await super().orders(asked, queue)]
 
     def generation(self, order: Order, *, bounded: bool = True) -> Generation:
-        """It does not queue here: whoever sent it chose the moment too."""
+        """Whoever sent it chose the pair; the moment is this router's choice, which is fair to all its tenants."""
         self.stopping.check()
-        invariant(isinstance(order, FrontOrder), "a_front_knows_its_pair")
-        return FrontGeneration(self, order) if isinstance(order, FrontOrder) else super().generation(order)
+        return FrontGeneration(self, _front_order(order), turns=self.turns, bounded=bounded)
+
+    def probe(self, order: FrontOrder) -> Generation:
+        """It does not queue: how long others wait says nothing of a worker's health."""
+        self.stopping.check()
+        return FrontGeneration(self, order)
+
+    def queued(self) -> int:
+        """Requests for this worker, through any front, that wait for their turn."""
+        return self.turns.count(lambda order: isinstance(order, FrontOrder) and self.link.name in order.leg.workers)
+
+
+def _front_order(order: Order) -> FrontOrder:
+    if not isinstance(order, FrontOrder):
+        raise InvariantBroken("invariant a_front_knows_its_pair is broken")
+    return order
 
 
 def _keys(key: str | None) -> Iterable[str]:

@@ -18,7 +18,7 @@ from quiesce.router.access import refuse_pages, refuse_unsigned
 from quiesce.router.failures import PROBE_OVER
 from quiesce.router.front.leg import Leg
 from quiesce.router.front.service import FrontOrder, FrontService
-from quiesce.router.pairs import Pair
+from quiesce.router.pairs import Pair, misspoken
 
 _PROBE_S = 60.0
 
@@ -137,6 +137,9 @@ class FrontViews:
         if request.method != "POST":
             refuse_unsigned(request.headers)
         self._welcome()
+        if why := misspoken(self._service.link):
+            message = f"{self._service.link.name} {why}: it was not asked, and forgot nothing."
+            raise RequestRejected(message, code="version_mismatch", status=503)
         if await self._service.fleet.flush(self._service.link, FLUSH_S):
             return _json(Flushed(True, "Every cached prefix is forgotten, and its pages are free."))
         message = f"Cached prefixes are forgotten, but requests still read some after {FLUSH_S:g} s; ask again."
@@ -150,8 +153,8 @@ class FrontViews:
     def _load(self) -> LoadView:
         welcome, load = self._welcome(), self._service.link.load
         used = max(0, welcome.pool_tokens - load.free_tokens)
-        requests = load.running + load.waiting
-        counts = (load.running, load.waiting, requests, used, used, welcome.pool_tokens)
+        waiting = load.waiting + self._service.queued()
+        counts = (load.running, waiting, load.running + waiting, used, used, welcome.pool_tokens)
         return LoadView(*counts, token_usage=used / max(1, welcome.pool_tokens))
 
     async def _ask(self) -> str:
@@ -167,7 +170,7 @@ class FrontViews:
             timeout_s=_PROBE_S,
             leg=Leg(Pair(self._service.link), ()),
         )
-        generation = self._service.generation(order)
+        generation = self._service.probe(order)
         generation.ending = CallOff(PROBE_OVER)
         try:
             async with aclosing(generation.tokens()) as frames:

@@ -149,6 +149,25 @@ def a_closed_sender_reads_no_source(backend: str) -> str:
     return ""
 
 
+def a_closed_sender_reads_nothing_for_an_unknown_end(backend: str) -> str:
+    """As before, with a receiver that stands still: `close` comes after the deadline and before the bytes' end."""
+    with stage(backend, page_bytes=LARGE_PAGE_BYTES, pages=LARGE_PAGES, call_deadline_s=SHORT_S) as on:
+        on.arm(on.all_pages())
+        on.warm_up()
+        on.receiver.stop()
+        on.launch(1, on.all_pages(), on.all_pages())
+        outcomes = on.outcomes(1)
+        expect(1 in outcomes, "the write never ended")
+        on.writer.call("close")
+        on.writer.call("fill", 2)
+        on.receiver.go_on()
+        on.settled_image()
+        rest = on.all_pages()[1:]
+        reused = sum(on.holds(rest, 2, rest))
+        expect(reused == 0, f"{reused} pages of the source as it was after close")
+    return outcomes[1]
+
+
 def a_killed_receiver_hangs_nobody(backend: str) -> str:
     with stage(backend, page_bytes=LARGE_PAGE_BYTES, pages=LARGE_PAGES, call_deadline_s=SHORT_S) as on:
         on.arm(on.all_pages())
@@ -270,7 +289,7 @@ ALWAYS: tuple[Check, ...] = (
 
 PROVES: dict[str, tuple[Check, ...]] = {
     "drain_ack": (an_unknown_end_is_never_called_quiesced,),
-    "source_fence": (a_closed_sender_reads_no_source,),
+    "source_fence": (a_closed_sender_reads_no_source, a_closed_sender_reads_nothing_for_an_unknown_end),
     "fence": (after_a_fence_no_byte_changes, a_dead_writer_s_bytes_end_at_its_fence),
     "bounds_checked": (what_lies_outside_is_refused_whole,),
 }

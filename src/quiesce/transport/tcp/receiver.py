@@ -88,7 +88,7 @@ class TcpReceiver:
             ticket=ticket,
             key=wire.key_of(self._secret, ticket),
         )
-        return wire.encode_descriptor(described), []
+        return msgspec.msgpack.encode(described), []
 
     # ------------------------------------------------------------ leases
 

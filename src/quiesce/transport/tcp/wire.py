@@ -25,14 +25,13 @@ from enum import IntEnum
 
 import msgspec
 
-from quiesce.errors import BadFrame, HandshakeRefused
-from quiesce.kv.layout import Layout
+from quiesce.errors import BadFrame
 from quiesce.kv.storage import MAX_PAGES, MAX_SLOTS, METADATA_WORDS
+from quiesce.transport.descriptors import Descriptor
 
 MAGIC = b"quiesce1"
 TICKET_BYTES = 16
 CHALLENGE_BYTES = PROOF_BYTES = 32
-MAX_DESCRIPTOR_BYTES = 4096
 MAX_REASON_BYTES = 255
 NO_SLOT = 2**32 - 1
 
@@ -53,17 +52,20 @@ class Verdict(IntEnum):
     REFUSED = 2
 
 
-class TcpDescriptor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a receiver says of its pool. `nonce` names this pool's life; `key` is the ticket's (32 bytes)."""
+class TcpDescriptor(Descriptor, frozen=True):
+    """Where to connect and with what. `nonce` names this pool's life; `key` is the ticket's (32 bytes)."""
 
-    layout: Layout
-    pages: int
-    slots: int
     nonce: str
     host: str
     port: int
     ticket: bytes
     key: bytes
+
+    def __post_init__(self) -> None:
+        if not 0 < self.port < 65536 or not 0 < len(self.host) <= 255:
+            raise ValueError(f"the data address {self.host!r}:{self.port} cannot be")
+        if len(self.ticket) != TICKET_BYTES or len(self.key) != PROOF_BYTES:
+            raise ValueError("the ticket has the wrong length")
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -129,24 +131,3 @@ def decode_reply(data: bytes) -> tuple[int, Verdict, int]:
         return number, Verdict(verdict), n_bytes
     except ValueError as error:
         raise BadFrame(f"{verdict} is no verdict") from error
-
-
-def encode_descriptor(descriptor: TcpDescriptor) -> bytes:
-    return msgspec.msgpack.encode(descriptor)
-
-
-def decode_descriptor(data: bytes) -> TcpDescriptor:
-    """Raises HandshakeRefused for a descriptor that no receiver of ours makes."""
-    if len(data) > MAX_DESCRIPTOR_BYTES:
-        raise HandshakeRefused(f"a descriptor of {len(data)} bytes is too long")
-    try:
-        described = msgspec.msgpack.decode(data, type=TcpDescriptor)
-    except msgspec.MsgspecError as error:
-        raise HandshakeRefused(f"the peer's pool descriptor is malformed: {error}") from error
-    if not 1 <= described.pages <= MAX_PAGES or not 0 <= described.slots <= MAX_SLOTS:
-        raise HandshakeRefused(f"the peer claims {described.pages} pages and {described.slots} slots")
-    if not 0 < described.port < 65536 or not 0 < len(described.host) <= 255:
-        raise HandshakeRefused(f"the peer's data address {described.host!r}:{described.port} cannot be")
-    if len(described.ticket) != TICKET_BYTES or len(described.key) != PROOF_BYTES:
-        raise HandshakeRefused("the peer's ticket has the wrong length")
-    return described
