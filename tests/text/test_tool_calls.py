@@ -16,17 +16,16 @@ Parts = list[str | CallPart]
 def read(form: str, *pieces: str, cut: bool = False, nothing_else: bool = False) -> Parts:
     """What the pieces say, neighbouring texts as one, and what belongs to a call."""
     reader = CallReader(FORMATS[form], NAMES, nothing_else=nothing_else)
-    parts: Parts = []
+    parts: list[list[Any]] = []
     for part in [part for piece in pieces for part in reader.push(piece)] + reader.flush(cut=cut):
-        before = parts[-1] if parts else None
-        if isinstance(part, str) and isinstance(before, str):
-            parts[-1] = before + part
-        elif isinstance(part, CallPart) and not part.name:
-            assert isinstance(before, CallPart)
-            parts[-1] = CallPart(before.name, before.arguments + part.arguments, part.ends)
-        else:
-            parts.append(part)
-    return parts
+        goes_on = parts and isinstance(parts[-1][0], type(part)) and not getattr(part, "name", "")
+        parts = parts if goes_on else [*parts, []]
+        parts[-1].append(part)
+    return ["".join(run) if isinstance(run[0], str) else whole_call(run) for run in parts]
+
+
+def whole_call(run: list[CallPart]) -> CallPart:
+    return CallPart(run[0].name, "".join(part.arguments for part in run), run[-1].ends)
 
 
 def call(name: str, arguments: str) -> CallPart:
@@ -191,6 +190,15 @@ def test_a_torn_call_is_no_text(form: str, said: str, cut: Parts, forced: Parts)
     for is_cut in (True, False):
         assert read(form, said, cut=is_cut, nothing_else=True) == forced
         assert read(form, *said, cut=is_cut, nothing_else=True) == forced
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_wherever_a_call_is_torn_there_is_no_text(form: str) -> None:
+    said = {"hermes": H(F1_SAID), "mistral": f"[TOOL_CALLS] [{F1_SAID}]", "llama3_json": F1_SAID}[form]
+    for cut in range(len(said)):
+        parts = read(form, said[:cut], cut=True, nothing_else=True)
+        arguments = F1.arguments[: max(0, cut - said.index(F1.arguments))]
+        assert parts == ([CallPart("f", arguments, arguments == F1.arguments)] if arguments else [])
 
 
 def test_text_is_shown_as_soon_as_it_cannot_become_a_call() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
@@ -18,7 +19,7 @@ from quiesce.text.tool_calls import CallFormat, CallPart, CallReader
 class Called(msgspec.Struct, frozen=True):
     """A call of a tool, the answer's `index`-th, or more of one: then `id`, which we mint, and `name` are "".
 
-    `arguments` are text of a JSON object, which is `complete` with these or was before.
+    `arguments` are text of a JSON object, which is `complete` with these.
     """
 
     index: int
@@ -26,9 +27,6 @@ class Called(msgspec.Struct, frozen=True):
     name: str
     arguments: str
     complete: bool
-
-    def joined(self, more: Called) -> Called:
-        return Called(self.index, self.id, self.name, self.arguments + more.arguments, self.complete or more.complete)
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -54,16 +52,21 @@ class Piece(msgspec.Struct, frozen=True):
 
 def piece_of(parts: Iterable[str | Called], said: Iterable[Said]) -> Piece:
     """Neighbouring texts are one, and so is what there is of a call: it does not matter how tokens came."""
-    joined: list[str | Called] = []
-    for part in parts:
-        before = joined[-1] if joined else None
-        if isinstance(part, str) and isinstance(before, str):
-            joined[-1] = before + part
-        elif isinstance(part, Called) and isinstance(before, Called) and part.index == before.index:
-            joined[-1] = before.joined(part)
-        elif part:
-            joined.append(part)
-    return Piece(tuple(joined), tuple(said))
+    runs = itertools.groupby((part for part in parts if part), _call_index)
+    return Piece(tuple(_joined(list(run)) for _, run in runs), tuple(said))
+
+
+def _call_index(part: str | Called) -> int | None:
+    return None if isinstance(part, str) else part.index
+
+
+def _joined(run: Sequence[str | Called]) -> str | Called:
+    first = run[0]
+    if isinstance(first, str):
+        return "".join(part for part in run if isinstance(part, str))
+    call = [part for part in run if isinstance(part, Called)]
+    arguments = "".join(part.arguments for part in call)
+    return msgspec.structs.replace(first, arguments=arguments, complete=call[-1].complete)
 
 
 def said_of(token_id: int, offset: int, told: TokenLogprobs) -> Said:
