@@ -12,9 +12,10 @@ import pytest
 from quiesce.lab.client import Answer, Client
 from quiesce.lab.cluster import PRODUCT, Cluster
 from quiesce.lab.faults import Pace
-from quiesce.lab.leak import AFTER, BEFORE, CANARY, Arm, run_arm
-from quiesce.lab.race import SAFE
+from quiesce.lab.leak import AFTER, BEFORE, CANARY, FLAGS, Arm, run_arm
+from quiesce.lab.race import SAFE, UNSAFE, RaceReport, race
 from quiesce.protocol.dispatch import PageRange, WorkerSnapshot
+from tests.transport.installed import skip_unless_here
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -125,6 +126,40 @@ async def test_over_tcp_a_late_write_is_refused_although_its_pages_have_a_new_ow
 async def test_over_tcp_the_late_write_gets_in_when_nobody_guards() -> None:
     """The same race with a receiver that places whatever comes: this proves that the test above can fail."""
     report = await run_arm(FREED, *TCP, environ=UNGUARDED)
+    assert report.victim.text != report.solo.text
+    assert pages_of(report.donor_pages) & pages_of(report.victim_pages)
+
+
+ONE_SIDED = {"mooncake": "unguarded_mooncake", "nixl": ""}
+"""Transports without a fence, and what lets a late write in: mooncake's receiver lends what is leased, nixl's all."""
+DONOR = {"prompt": [65 + i % 26 for i in range(200)], "max_tokens": 32, "temperature": 0, "ignore_eos": True}
+# Its answer is long enough that the late write lands in the middle of it.
+VICTIM = {"prompt": [97 + i % 23 for i in range(170)], "max_tokens": 1600, "temperature": 0, "ignore_eos": True}
+
+
+async def one_sided_race(transport: str, *flags: str, held: bool, broken: str = "") -> RaceReport:
+    skip_unless_here(transport)
+    long = ("--model", "tiny", "--context-length", "2048", "--decode-pool-tokens", "4096")
+    flags = (*FLAGS, *long, "--transport", transport, "--trust-network", *flags)
+    async with Cluster(*flags, environ={"QUIESCE_LAB": broken}) as cluster:
+        return await race(cluster, DONOR, VICTIM, held=held, stamp=held)
+
+
+@pytest.mark.parametrize("transport", ONE_SIDED)
+async def test_where_nothing_is_fenced_pages_are_held_until_their_write_has_ended(transport: str) -> None:
+    report = await one_sided_race(transport, *SAFE, held=True)
+    assert report.intact
+    assert (report.drained, report.unsafe) == (1, 0)
+    assert pages_of(report.donor_pages)
+    assert not pages_of(report.donor_pages) & pages_of(report.victim_pages)
+
+
+@pytest.mark.parametrize("transport", ONE_SIDED)
+async def test_where_nothing_is_fenced_a_timer_lets_the_late_write_in(transport: str) -> None:
+    """This proves that the test above can fail."""
+    report = await one_sided_race(transport, *UNSAFE, held=False, broken=ONE_SIDED[transport])
+    assert report.unsafe == 1
+    assert report.victim.error == ""
     assert report.victim.text != report.solo.text
     assert pages_of(report.donor_pages) & pages_of(report.victim_pages)
 

@@ -15,6 +15,7 @@ from quiesce.lab.explorer.worlds import SMALL
 from quiesce.lab.mutants.mutant import Mutant
 from quiesce.lab.mutants.registry import BY_NAME
 from quiesce.lab.swarm.campaign import Order, carry_out
+from quiesce.lab.swarm.catches import CATCHES
 from tests.mutants.proved import PROVED
 from tests.proof.test_machines import first_violation
 from tests.protocol import checks, fair_checks
@@ -87,8 +88,10 @@ def proof(mutant: Mutant) -> str:
 
 def swarm(mutant: Mutant) -> str:
     """The property that breaks in a simulated cluster, and with which seed."""
-    for seed in () if mutant.rule in QUEUES else SEEDS:
-        outcome = carry_out(Order(seed, SIMULATED_S, "", mutant.name))
+    known = [(catch.seed, catch.seconds) for catch in CATCHES if catch.mutant == mutant.name]
+    tried = known or [(seed, SIMULATED_S) for seed in SEEDS]
+    for seed, seconds in () if mutant.rule in QUEUES else tried:
+        outcome = carry_out(Order(seed, seconds, "", mutant.name))
         if outcome.violation:
             return f"`{outcome.violation}`, seed {seed}"
     return ""

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import subprocess
-import sys
-
 import pytest
 
 from quiesce.errors import ConfigurationError
@@ -13,6 +9,8 @@ from quiesce.transport import registry
 from quiesce.transport.conformance import checks, conformance
 from quiesce.transport.conformance.__main__ import main
 from quiesce.transport.conformance.report import CHECKS, Report, Seen
+
+from .installed import skip_unless_here
 
 LIARS: dict[str, checks.Check] = {
     "QUIESCED": checks.an_unknown_end_is_never_called_quiesced,
@@ -34,13 +32,6 @@ def promised(backend: str) -> list[checks.Check]:
     return list(dict.fromkeys((*checks.ALWAYS, *proving)))
 
 
-@functools.cache
-def is_here(backend: str) -> bool:
-    """Whether what it drives can be loaded."""
-    words = {"mooncake": "import mooncake.engine", "nixl": "import nixl_cu12._bindings"}.get(backend, "")
-    return subprocess.run([sys.executable, "-c", words], capture_output=True).returncode == 0
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "check"),
@@ -48,8 +39,7 @@ def is_here(backend: str) -> bool:
     ids=lambda each: each if isinstance(each, str) else each.__name__,
 )
 def test_the_shipped_backends_keep_their_promises(backend: str, check: checks.Check) -> None:
-    if not is_here(backend):
-        pytest.skip(f"the library of {backend} cannot be loaded here")
+    skip_unless_here(backend)
     check(backend)
 
 

@@ -14,8 +14,15 @@ from quiesce.kv.runs import CopyRuns
 from quiesce.kv.storage import Pool
 from quiesce.transport.contract import Completion, Write
 from quiesce.transport.departure import Departure
+from quiesce.transport.lanes import D, LaneSender
+from quiesce.transport.mooncake.library import MooncakeDescriptor
+from quiesce.transport.mooncake.sender import MooncakeSender
+from quiesce.transport.nixl.library import NixlDescriptor
+from quiesce.transport.nixl.sender import NixlSender
+from quiesce.transport.onesided import A, Copies, OneSidedSender, Words
 from quiesce.transport.placement import Placement, Placing
 from quiesce.transport.tcp.sender import TcpSender
+from quiesce.transport.tcp.wire import TcpDescriptor
 
 
 class Step(StrEnum):
@@ -148,7 +155,7 @@ class FaultyPlacement(Placement):
 
 
 class FaultyDeparture(Departure):
-    """For tcp: asks `Faults` before the first byte of a write leaves. Tags are the receiver's."""
+    """Where nothing but the departure can be held: asks `Faults` before the first byte of a write leaves."""
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
@@ -158,8 +165,8 @@ class FaultyDeparture(Departure):
         self._faults.before(Step.BYTES, write)
 
 
-class FaultyTcpSender(TcpSender):
-    """Tells of the writes that had waited when the receiver has answered them."""
+class TellingSender(LaneSender[D]):
+    """Holds writes before they leave, and tells of those that had waited when they have ended."""
 
     def __init__(self, pool: Pool, threads: int, call_deadline_s: float, faults: Faults) -> None:
         super().__init__(pool, threads, call_deadline_s, FaultyDeparture(faults))
@@ -170,3 +177,23 @@ class FaultyTcpSender(TcpSender):
         for completion in completions:
             self._faults.after(completion.id)
         return completions
+
+
+class TellingOneSided(TellingSender[A], OneSidedSender[A]):
+    """Besides, a write that had waited may leave its tags unwritten, as those of other systems do."""
+
+    def _steps(self, write: Write, described: A, staging: Words) -> list[Copies]:
+        steps = super()._steps(write, described, staging)
+        return steps if self._faults.may_stamp(write.id) else steps[:1]
+
+
+class FaultyTcpSender(TellingSender[TcpDescriptor], TcpSender):
+    """Tags are the receiver's."""
+
+
+class FaultyMooncakeSender(TellingOneSided[MooncakeDescriptor], MooncakeSender):
+    """Pages and tags are both the sender's."""
+
+
+class FaultyNixlSender(TellingOneSided[NixlDescriptor], NixlSender):
+    """Pages and tags are both the sender's."""

@@ -1,4 +1,4 @@
-"""Decode's TCP receiver without its guard: who knew a lease once may write there for ever, as with a bare library."""
+"""Decode's receivers without their guard: who knew a lease once may write there for ever, as with a bare library."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from quiesce.ids import PageTag
+from quiesce.kv.runs import Pages
 from quiesce.kv.storage import Pool
+from quiesce.transport.mooncake.receiver import MooncakeReceiver
 from quiesce.transport.tcp.leases import Armed, Leases
 
 
@@ -41,3 +43,16 @@ class UnguardedLeases(Leases):
 
     def find(self, tag: int, pages: npt.NDArray[np.integer[Any]], slot: int | None) -> Armed | str:
         return self._ever.get(tag, "nobody ever had this tag")
+
+
+class UnguardedMooncakeReceiver(MooncakeReceiver):
+    """Registers the whole pool at the first lease, and takes nothing back."""
+
+    def arm(self, tag: PageTag, pages: Pages, slot: int) -> None:
+        if not self._windows:
+            for plane in (self._pool.page_view(), self._pool.tags, self._pool.metadata):
+                self._engine.register_memory(int(plane.ctypes.data), plane.nbytes)
+            self._windows[tag] = []
+
+    def disarm(self, tag: PageTag) -> None:
+        """Nothing."""

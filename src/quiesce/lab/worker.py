@@ -2,7 +2,8 @@
 
 QUIESCE_LAB names, with commas, what else is broken: `no_admission` (prefill's door lets everything in),
 `stub_handoff` (a prompt that does not fit prefill's pool is reported as handed off, as in the incident),
-`unguarded_tcp` (decode places whatever comes from whoever knew a lease once), `blind` (decode looks at no page tag)
+`unguarded_tcp`, `unguarded_mooncake` (decode places whatever comes from whoever knew a lease once),
+`blind` (decode looks at no page tag)
 and, for `quiesce.lab.serve`, `unsalted` (tenants share prefixes). `gates`, alone: whatever reaches the worker waits
 until a story lets it in (`quiesce.lab.gate`).
 """
@@ -10,6 +11,7 @@ until a story lets it in (`quiesce.lab.gate`).
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 from msgspec import convert
 
@@ -21,10 +23,10 @@ from quiesce.kv.storage import Pool
 from quiesce.lab.blindness import make_blind
 from quiesce.lab.broken import broken_parts
 from quiesce.lab.fault_socket import FaultSocket
-from quiesce.lab.faults import FaultyPlacement, FaultyTcpSender
+from quiesce.lab.faults import Faults, FaultyMooncakeSender, FaultyNixlSender, FaultyPlacement, FaultyTcpSender
 from quiesce.lab.gate_socket import gated
 from quiesce.lab.stub_prefill import StubPrefill
-from quiesce.lab.unguarded import UnguardedLeases
+from quiesce.lab.unguarded import UnguardedLeases, UnguardedMooncakeReceiver
 from quiesce.protocol.admission import Limits
 from quiesce.transport.contract import Receiver, Sender
 from quiesce.transport.shm import ShmSender
@@ -40,7 +42,15 @@ ANY_LENGTH = 1 << 30
 THREADS = 4
 """So that one held write does not stop the others of its worker."""
 
-BREAKABLE = frozenset({"no_admission", "stub_handoff", "unguarded_tcp", "blind", "unsalted", "gates"})
+BREAKABLE = frozenset(
+    {"no_admission", "stub_handoff", "unguarded_tcp", "unguarded_mooncake", "blind", "unsalted", "gates"}
+)
+
+FAULTY: dict[str, Callable[[Pool, int, float, Faults], Sender]] = {
+    "tcp": FaultyTcpSender,
+    "mooncake": FaultyMooncakeSender,
+    "nixl": FaultyNixlSender,
+}
 
 ROLES: tuple[Role, ...] = ("prefill", "decode", "aggregated")
 
@@ -48,13 +58,21 @@ ROLES: tuple[Role, ...] = ("prefill", "decode", "aggregated")
 def faulty_sender(pool: Pool, settings: WorkerSettings) -> Sender:
     """The product's sender, taking orders from a fault socket."""
     faults = FaultSocket(settings).faults
-    if transport_name(settings) == "tcp":
-        return FaultyTcpSender(pool, THREADS, settings.call_deadline_s, faults)
+    if of_lanes := FAULTY.get(transport_name(settings)):
+        return of_lanes(pool, THREADS, settings.call_deadline_s, faults)
     return ShmSender(pool, THREADS, settings.call_deadline_s, FaultyPlacement(faults))
 
 
-def unguarded_receiver(pool: Pool, settings: WorkerSettings) -> Receiver:
+def unguarded_tcp(pool: Pool, settings: WorkerSettings) -> Receiver:
     return TcpReceiver(pool, settings.data_host, settings.data_port, UnguardedLeases())
+
+
+def unguarded_mooncake(pool: Pool, settings: WorkerSettings) -> Receiver:
+    return UnguardedMooncakeReceiver(pool, settings.data_host)
+
+
+UNGUARDED = {"unguarded_tcp": unguarded_tcp, "unguarded_mooncake": unguarded_mooncake}
+BREAKABLE = frozenset({"no_admission", "stub_handoff", "blind", "unsalted", "gates", *UNGUARDED})
 
 
 def _any_length(limits: Limits) -> Limits:
@@ -69,8 +87,8 @@ def composition(role: str, broken: frozenset[str]) -> Compose:
         return gated()
     if role == "decode" and "blind" in broken:
         make_blind()
-    if role == "decode" and "unguarded_tcp" in broken:
-        return Compose(receiver=unguarded_receiver)
+    if role == "decode" and (unguarded := sorted(broken & UNGUARDED.keys())):
+        return Compose(receiver=UNGUARDED[unguarded[0]])
     if role != "prefill":
         return PRODUCT
     return Compose(

@@ -19,6 +19,14 @@ from quiesce.lab.swarm.workload import synthesize
 
 SEEDS = range(20)
 SECONDS = 8.0
+STRANGE = {
+    "early ack ignored",
+    "foreign message ignored",
+    "message for an earlier life",
+    "message from a dead life",
+    "verification failed",
+}
+"""What no honest worker and no honest transport makes happen: each is drawn all the same."""
 
 
 def test_fixed_seeds_break_nothing() -> None:
@@ -28,7 +36,8 @@ def test_fixed_seeds_break_nothing() -> None:
     assert [(each.seed, each.violation, each.detail) for each in totals.failed] == []
     assert sum(totals.ends.values()) == sum(len(plan_of(seed, SECONDS).asks) for seed in SEEDS)
     assert [name for name, looked in totals.looked.items() if not looked] == []
-    assert len(totals.never()) < 30
+    assert len(totals.never()) < 12
+    assert set(totals.never()).isdisjoint(STRANGE)
 
 
 def test_one_seed_decides_everything() -> None:

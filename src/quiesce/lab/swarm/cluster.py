@@ -291,6 +291,6 @@ class Cluster:
 
     def is_quiet(self) -> bool:
         """Nobody waits, nothing is under way, and nothing is held that should not be."""
-        if self.router.waiting or not self.wire.empty:
+        if not self.router.idle or not self.wire.empty:
             return False
         return next(self.wrong_when_quiet(), None) is None

@@ -11,9 +11,24 @@ from collections.abc import Callable, Mapping
 _MASK = (1 << 64) - 1
 _UNIT = 1.0 / (1 << 53)
 
-LOSE, COPY, LATE, QUIESCED, UNKNOWN, UNKNOWN_LANDS, SLOW, DELAY, SPREAD = range(9)
-KINDS = ("lose", "copy", "delay", "fail for good", "fail, fate unknown", "fail but land", "land late")
-"""What may befall a message (the first three) or a write, as replay files say it."""
+LOSE, COPY, LATE, QUIESCED, UNKNOWN, UNKNOWN_LANDS, SLOW, DELAY, SPREAD, STRAY, EARLY_ACK, FOREIGN, TORN, HELD_UP = (
+    range(14)
+)
+KINDS = {
+    LOSE: "lose",
+    COPY: "copy",
+    LATE: "delay",
+    STRAY: "keep, and deliver to whoever is there then,",
+    EARLY_ACK: "ack unasked with",
+    FOREIGN: "say as a stranger",
+    HELD_UP: "hold up",
+    QUIESCED: "fail for good",
+    UNKNOWN: "fail, fate unknown",
+    UNKNOWN_LANDS: "fail but land",
+    SLOW: "land late",
+    TORN: "report as landed, without one page,",
+}
+"""What may befall a message (the first seven) or a write, as replay files say it."""
 
 Key = tuple[int, ...]
 
@@ -34,7 +49,7 @@ class Fates:
 
     def __init__(self, seed: int, rates: Mapping[int, float], told: frozenset[str] | None = None) -> None:
         self._seed = seed
-        self._rates = [rates.get(kind, 0.0) for kind in range(len(KINDS))]
+        self._rates = {kind: rates.get(kind, 0.0) for kind in KINDS}
         self._told = told
         self.struck: list[str] = []
         self.healed = False

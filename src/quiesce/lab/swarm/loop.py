@@ -37,6 +37,11 @@ class Loop:
         self._serial += 1
         heappush(self._heap, (self.now_s + delay_s, self._serial, life, call, args))
 
+    def at(self, time_s: float, life: Life | None, call: Callable[..., None], *args: Any) -> None:
+        """The same at a time. What is due at one time happens in the order of these calls; a delay would be rounded."""
+        self._serial += 1
+        heappush(self._heap, (max(time_s, self.now_s), self._serial, life, call, args))
+
     def run(self, until_s: float) -> None:
         """Let everything happen that is due until then."""
         heap = self._heap

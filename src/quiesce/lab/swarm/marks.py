@@ -38,7 +38,6 @@ MARKS = {
     "quarantine released by an ack": "the proof came after all",
     "quarantine released by the writer's death": "the proof came with the end of a life",
     "new life because of quarantine": "more than --quarantine-budget was out of circulation",
-    "released never_armed": "",
     "released drained": "",
     "released fenced": "",
     "source released never_armed": "",
@@ -79,7 +78,9 @@ MARKS = {
     "probe failed": "",
     "answered": "",
 }
-"""By name: what it says, where the name does not."""
+"""By name: what it says, where the name does not. Never to be hit is the release of an attempt that was granted to
+nobody: a worker asks who can be granted in the very turn in which it reserves.
+"""
 
 
 class Marks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quiesce.ids import Incarnation, Peer
-from quiesce.lab.swarm import fates
+from quiesce.lab.swarm import fates, strays
 from quiesce.lab.swarm.ground import Ground, Tale
 from quiesce.protocol.messages import Abort, AbortAck, Bound, Committed, Done, Envelope, Fail, Fenced, Progress, Publish
 from quiesce.protocol.reasons import kind_of
@@ -44,6 +44,7 @@ class Network:
         self._streams: dict[tuple[Incarnation, Incarnation], Stream] = {}
         self._joined: dict[tuple[Incarnation, str], PrefillWorker] = {}
         self._cut_until_s: dict[tuple[str, str], float] = {}
+        self._here: dict[str, DecodeWorker | PrefillWorker] = {}
 
     # ------------------------------------------------------------ joining
 
@@ -51,6 +52,7 @@ class Network:
         """Connect two lives, now or when they can reach each other."""
         if decode.life.dead or prefill.life.dead:
             return
+        self._here |= {decode.name: decode, prefill.name: prefill}
         loop = self._ground.loop
         wait_s = self._cut_until_s.get((decode.name, prefill.name), 0.0) - loop.now_s
         stopped_s = max(decode.life.stopped_until_s, prefill.life.stopped_until_s) - loop.now_s
@@ -138,6 +140,32 @@ class Network:
             longest_s = 0.0 if self._ground.p.ordered else self._ground.p.longest_delay_s
             again_s = longest_s * chance.unit(fates.SPREAD, key) ** 2
             self._put(stream, envelope, to_prefill, delay_s + again_s)
+        self._keep(stream, envelope, tale, key)
+        if not to_prefill:
+            self._lie(stream, envelope, tale, key, delay_s)
+
+    def _keep(self, stream: Stream, envelope: Envelope, tale: Tale, key: fates.Key) -> None:
+        """Something between workers keeps a copy past the stream's end, for whoever has the address then."""
+        chance = self._ground.fates
+        if chance.strikes(fates.STRAY, key, self._name, stream, envelope, tale, key):
+            name = stream.prefill.name if key[7] else stream.decode.name
+            kept_s = self._ground.p.longest_delay_s * chance.unit(fates.SPREAD, key)
+            self._ground.loop.after(kept_s, None, self._find, name, envelope)
+
+    def _find(self, name: str, envelope: Envelope) -> None:
+        worker = self._here[name]
+        if not worker.life.dead:
+            self._ground.loop.after(0.0, worker.life, worker.hear, envelope)
+
+    def _lie(self, stream: Stream, envelope: Envelope, tale: Tale, key: fates.Key, delay_s: float) -> None:
+        """What nobody should say, and nobody may be harmed by: an ack before any ABORT, a word of a stranger."""
+        chance, decode, about = self._ground.fates, stream.decode, (self._name, stream, envelope, tale, key)
+        if isinstance(envelope.body, (Bound, Progress)) and chance.strikes(fates.EARLY_ACK, key, *about):
+            self._ground.loop.after(delay_s, decode.life, strays.ack_early, decode, envelope)
+        if chance.strikes(fates.FOREIGN, key, *about):
+            stranger = self._here[strays.neighbour(stream.prefill.index, self._ground.p.prefills)].incarnation
+            said = strays.said_by(stranger, envelope, stream.prefill.incarnation)
+            self._ground.loop.after(delay_s, decode.life, decode.hear, said)
 
     def _delay_s(self, key: fates.Key) -> float:
         message_s = self._ground.p.message_s
@@ -150,13 +178,12 @@ class Network:
         return self._ground.p.longest_delay_s * chance.unit(fates.SPREAD, key) ** 2
 
     def _put(self, stream: Stream, envelope: Envelope, to_prefill: bool, delay_s: float) -> None:
-        loop = self._ground.loop
+        due_s = self._ground.loop.now_s + delay_s
         if self._ground.p.ordered:
-            due_s = stream.due_s[to_prefill] = max(stream.due_s[to_prefill], loop.now_s + delay_s)
-            delay_s = due_s - loop.now_s
+            due_s = stream.due_s[to_prefill] = max(stream.due_s[to_prefill], due_s)
         stream.on_it += 1
         life = stream.prefill.life if to_prefill else stream.decode.life
-        loop.after(delay_s, life, self._deliver, stream, envelope, to_prefill)
+        self._ground.loop.at(due_s, life, self._deliver, stream, envelope, to_prefill)
 
     def _deliver(self, stream: Stream, envelope: Envelope, to_prefill: bool) -> None:
         if stream.closed:

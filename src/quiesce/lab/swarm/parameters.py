@@ -45,11 +45,14 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     copies: float
     delays: float
     longest_delay_s: float
+    strays: float = 0.0
+    frames_held_up: float = 0.0
     writes_failed: float
     writes_unknown: float
     writes_unknown_landing: float
     writes_slow: float
     slowest_write_s: float
+    writes_torn: float = 0.0
     transport: Literal["stores", "network"]
     fence: bool
     fence_policy: Literal["quarantine", "fence"]
@@ -80,6 +83,8 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     timeouts: float
     oversized: float
     per_minute: int
+    repeats: float = 0.0
+    patience_s: float = 1.0
 
     def rates(self) -> dict[int, float]:
         """By the kinds of `fates`."""
@@ -87,6 +92,11 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
             fates.LOSE: self.losses,
             fates.COPY: self.copies,
             fates.LATE: self.delays,
+            fates.STRAY: self.strays,
+            fates.EARLY_ACK: self.strays,
+            fates.FOREIGN: self.strays,
+            fates.TORN: self.writes_torn,
+            fates.HELD_UP: self.frames_held_up,
             fates.QUIESCED: self.writes_failed,
             fates.UNKNOWN: self.writes_unknown,
             fates.UNKNOWN_LANDS: self.writes_unknown_landing,
@@ -102,7 +112,7 @@ def draw(seed: int) -> Parameters:
     longest = rng.choice([8, 32, 128, 256] if ranks == (1, 1) else [8, 16, 32]) * page_size
     parts: dict[str, Any] = {}
     parts |= _cluster(rng, ranks, page_size, longest) | _time(rng) | _messages(rng) | _processes(rng)
-    parts |= _policies(rng) | _clients(rng, page_size, longest)
+    parts |= _policies(rng) | _clients(rng, page_size, longest) | _strangeness(seed)
     return Parameters(seed=seed, **parts)
 
 
@@ -194,6 +204,18 @@ def _clients(rng: random.Random, page_size: int, longest: int) -> dict[str, Any]
         "timeouts": rng.choice([0.0, 0.1, 0.3]),
         "oversized": rng.choice([0.0, 0.02]),
         "per_minute": rng.choice([0, 0, 60]),
+    }
+
+
+def _strangeness(seed: int) -> dict[str, Any]:
+    """By chance of its own, so that what else a seed decides stays what it was."""
+    rng = random.Random(f"quiesce swarm {seed} strays")
+    return {
+        "strays": rng.choice([0.0, 0.005, 0.02, 0.05]),
+        "writes_torn": rng.choice([0.0, 0.0, 0.003, 0.01]),
+        "frames_held_up": rng.choice([0.0, 0.0, 0.1, 0.4]),
+        "repeats": rng.choice([0.0, 0.0, 0.1, 0.4]),
+        "patience_s": rng.choice([1.0, 1.0, 0.3, 0.05]),
     }
 
 

@@ -189,8 +189,8 @@ class Router:
     def _late_s(self, frame: int, submission: Submission, worker: Worker) -> float:
         """How much later than usual a frame of this kind comes."""
         key = (submission.ask.number, submission.turn, worker.index, int(worker.name.startswith("decode")), frame)
-        chance = self._ground.fates
-        if not chance.strikes(fates.LATE, key, self._frame_name, frame, submission, worker):
+        chance, about = self._ground.fates, (self._frame_name, frame, submission, worker)
+        if not (chance.strikes(fates.LATE, key, *about) or chance.strikes(fates.HELD_UP, key, *about)):
             return 0.0
         return self._ground.p.longest_delay_s * chance.unit(fates.SPREAD, key) ** 2
 
@@ -202,7 +202,7 @@ class Router:
         loop = self._ground.loop
         due_s = max(loop.now_s + self._ground.p.message_s + late_s, self._due_s.get(worker.incarnation, 0.0))
         self._due_s[worker.incarnation] = due_s
-        loop.after(due_s - loop.now_s, worker.life, call, *args)
+        loop.at(due_s, worker.life, call, *args)
 
     def _feed(self, attempted: Attempted, fact: pairing.TryFact) -> None:
         """One step of the pairing machine, and what follows from it."""
@@ -328,7 +328,7 @@ class Router:
         due_s = loop.now_s + self._ground.p.message_s
         if late_s or worker.incarnation in self._heard_s:
             due_s = self._heard_s[worker.incarnation] = max(due_s + late_s, self._heard_s.get(worker.incarnation, 0.0))
-        loop.after(due_s - loop.now_s, None, self._heard, worker, submission.request, call, args)
+        loop.at(due_s, None, self._heard, worker, submission.request, call, args)
 
     def _heard(self, worker: Worker, request: RequestId, call: Any, args: tuple[Any, ...]) -> None:
         attempted = self._live.get(request)
@@ -391,8 +391,10 @@ class Router:
 
     @property
     def probing(self) -> bool:
-        return any(request.only is not None for request in self._open.values())
+        return any(request.only for request in self._open.values())
 
     @property
-    def waiting(self) -> int:
-        return len(self._open)
+    def idle(self) -> bool:
+        """No request is open, and no frame is on its way to a worker that lives."""
+        here, now_s = self._cluster.workers, self._ground.loop.now_s
+        return not self._open and all(self._due_s.get(worker.incarnation, 0.0) <= now_s for worker in here)

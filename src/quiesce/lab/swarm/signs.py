@@ -43,7 +43,7 @@ def ignored(marks: Marks, kind: str, reason: str) -> None:
 
 def heard_by_decode(marks: Marks, state: Any, envelope: Envelope) -> None:
     attempt = state.attempts.get(envelope.attempt)
-    if attempt is None:
+    if attempt is None or envelope.to.incarnation != state.incarnation or envelope.sender not in attempt.grants:
         return
     match envelope.body:
         case Done() if receiver_rules.is_held(attempt) and _there(envelope) not in attempt.done:
@@ -59,8 +59,9 @@ def _there(envelope: Envelope) -> Destination:
 
 
 def heard_by_prefill(marks: Marks, state: SenderState, envelope: Envelope) -> None:
-    key = AttemptKey(envelope.sender, envelope.attempt)
-    record = state.records.get(key)
+    if envelope.to != state.me:
+        return
+    record = state.records.get(AttemptKey(envelope.sender, envelope.attempt))
     match envelope.body:
         case Publish() if record is None:
             _announced(marks, state, envelope.body)

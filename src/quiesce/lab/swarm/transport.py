@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 
 
 class Flight:
-    """One write under way. `stops_at` is how many of its pages land; `reported` when its writer was told an outcome."""
+    """One write under way. `stops_at` is how many of its pages land, and the one at `skips` does not.
+
+    `reported` when its writer was told an outcome.
+    """
 
     __slots__ = (
-        *("at", "attempt", "key", "launch", "me", "memory", "outcome", "places", "reported", "sender", "shut", "slice"),
-        *("sources", "stops_at", "tag", "tale", "texts"),
+        *("at", "attempt", "key", "launch", "me", "memory", "outcome", "places", "reported", "sender", "shut", "skips"),
+        *("slice", "sources", "stops_at", "tag", "tale", "texts"),
     )
 
     def __init__(
@@ -39,6 +42,7 @@ class Flight:
         self.tale = tale
         self.at = 0
         self.stops_at = len(places)
+        self.skips = -1
         self.outcome = Outcome.LANDED
         self.reported = False
         self.shut = False
@@ -118,6 +122,8 @@ class Wire:
             return late_s
         elif chance.strikes(fates.SLOW, fate, flight.name):
             return p.slowest_write_s * chance.unit(fates.SPREAD, fate) ** 2
+        elif n_pages and chance.strikes(fates.TORN, fate, flight.name):
+            flight.skips = int(n_pages * chance.unit(fates.SPREAD, fate))
         return 0.0
 
     def _land(self, flight: Flight) -> None:
@@ -136,7 +142,8 @@ class Wire:
             if label != flight.texts[at]:
                 where = f"page {flight.sources[at]} of {sender.name}"
                 self._ground.checks.no_wild_read.read(label, flight.texts[at], where, flight.tale.ask)
-        memory.cells[flight.slice][place] = (flight.tag, label)
+        if at != flight.skips:
+            memory.cells[flight.slice][place] = (flight.tag, label)
         flight.at = at = at + 1
         if at < flight.stops_at:
             self._ground.loop.after(self._page_s, None, self._land, flight)

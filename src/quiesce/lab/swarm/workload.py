@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -86,7 +87,17 @@ def synthesize(p: Parameters, seconds: float) -> tuple[Ask, ...]:
         asks.append(_ask(p, rng, len(asks) + 1, at_s))
         rate = p.requests_per_s * ((4.0 if int(at_s) % 20 < 4 else 0.25) if p.bursts else 1.0)
         at_s += rng.expovariate(rate)
-    return tuple(asks)
+    return tuple(_repeated(p, asks))
+
+
+def _repeated(p: Parameters, asks: list[Ask]) -> Iterator[Ask]:
+    """Some say once more what was said before, word for word and in the same tenant's name: their digests are equal."""
+    rng = random.Random(f"quiesce swarm {p.seed} repeats")
+    for at, ask in enumerate(asks):
+        if at and rng.random() < p.repeats:
+            old = asks[rng.randrange(max(0, at - 8), at)]
+            ask = msgspec.structs.replace(ask, prompt=old.prompt, blocks=old.blocks, tenant=old.tenant)
+        yield ask
 
 
 def _ask(p: Parameters, rng: random.Random, number: int, at_s: float) -> Ask:
@@ -107,7 +118,7 @@ def _ask(p: Parameters, rng: random.Random, number: int, at_s: float) -> Ask:
         most=None if rng.random() < 0.3 else rng.randint(1, p.longest_answer_tokens),
         tenant=int(p.tenants * rng.random() ** 2),
         priority=rng.choice([0, 0, 0, 1]),
-        leaves_s=round(rng.expovariate(1.0), 6) if rng.random() < p.leaving else None,
+        leaves_s=round(rng.expovariate(1.0) * p.patience_s, 6) if rng.random() < p.leaving else None,
         timeout_s=round(0.05 + rng.expovariate(0.5), 6) if rng.random() < p.timeouts else None,
     )
 
