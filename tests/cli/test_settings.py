@@ -98,7 +98,7 @@ def test_what_has_a_shape_is_told_it() -> None:
     flags = {"listen": "foo:x", "otlp_endpoint": "foo"}
     told = compose(WORKER, flags, environ={})
     assert told.problems == [
-        "--listen = foo:x: must be unix:/absolute/path.sock",
+        "--listen = foo:x: must be unix:/absolute/path.sock or tcp://HOST:PORT",
         "--otlp-endpoint = foo: must be an http:// or https:// URL",
     ]
     assert compose(SERVE, {"otlp_endpoint": "localhost:4318"}, environ={}).problems

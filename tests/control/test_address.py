@@ -4,13 +4,23 @@ from pathlib import Path
 
 import pytest
 
-from quiesce.control.address import parse_address, show_address
+from quiesce.control.address import Address, TcpAddress, is_wildcard, parse_address, show_address
 from quiesce.errors import ConfigurationError
 
+KNOWN: dict[str, Address] = {
+    "unix:/run/q/a.sock": Path("/run/q/a.sock"),
+    "unix:/" + "x" * 106: Path("/" + "x" * 106),
+    "tcp://10.0.0.1:9000": TcpAddress("10.0.0.1", 9000),
+    "tcp://localhost:0": TcpAddress("localhost", 0),
+    "tcp://prefill-0.quiesce.svc:65535": TcpAddress("prefill-0.quiesce.svc", 65535),
+    "tcp://[::1]:1": TcpAddress("::1", 1),
+}
 
-def test_a_unix_address_is_its_path_and_back() -> None:
-    assert parse_address("unix:/run/q/a.sock") == Path("/run/q/a.sock")
-    assert show_address(Path("/run/q/a.sock")) == "unix:/run/q/a.sock"
+
+@pytest.mark.parametrize("text", KNOWN)
+def test_an_address_is_read_and_shown(text: str) -> None:
+    assert parse_address(text) == KNOWN[text]
+    assert show_address(KNOWN[text]) == text
 
 
 @pytest.mark.parametrize(
@@ -24,6 +34,20 @@ def test_a_unix_address_is_its_path_and_back() -> None:
         ("unix:/run/", "absolute"),
         ("unix:/run/a\0b", "zero byte"),
         ("unix:/" + "ä" * 60, "longer than 107 bytes"),
+        ("tcp://", "HOST:PORT"),
+        ("tcp://host", "HOST:PORT"),
+        ("tcp://:80", "HOST:PORT"),
+        ("tcp://::1:80", "in brackets"),
+        ("tcp://[10.0.0.1]:80", "in brackets"),
+        ("tcp://[::1:80", "in brackets"),
+        ("tcp://a b:80", "HOST:PORT"),
+        ("tcp://user@host:80", "HOST:PORT"),
+        ("tcp://" + "a." * 127 + "a:80", "HOST:PORT"),
+        ("tcp://host:", "no port"),
+        ("tcp://host:-1", "no port"),
+        ("tcp://host:65536", "no port"),
+        ("tcp://host:" + "9" * 9999, "no port"),
+        ("tcp://host:٣", "no port"),
     ],
 )
 def test_other_addresses_are_configuration_errors(address: str, why: str) -> None:
@@ -31,5 +55,7 @@ def test_other_addresses_are_configuration_errors(address: str, why: str) -> Non
         parse_address(address)
 
 
-def test_the_longest_path_is_allowed() -> None:
-    assert len(str(parse_address("unix:/" + "x" * 106))) == 107
+def test_which_hosts_are_only_this_machine() -> None:
+    local = {"localhost": True, "127.0.0.2": True, "::1": True, "::": False, "10.0.0.1": False, "host": False}
+    assert {host: TcpAddress(host, 1).is_loopback for host in local} == local
+    assert [host for host in local if is_wildcard(host)] == ["::"]

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import pytest
 
-from quiesce.control import credentials, frames, listener
+from quiesce.control import acceptor, credentials, frames
 from quiesce.control.credentials import Credentials
 from quiesce.control.stream import FrameStream, dial, first_frame, listen
 from quiesce.errors import ConfigurationError, PeerUnusable
@@ -216,7 +216,7 @@ async def test_dialling_a_busy_listener_ends_by_the_deadline(made_dir: Path) -> 
 
 
 async def test_out_of_descriptors_pauses_and_goes_on(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(acceptor, "_PAUSE_S", 0.01)
     server = await listen(run_dir / "a.sock", _echo)
     server._accept_failed(OSError(errno.EMFILE, "Too many open files"))
     assert await _ask(run_dir / "a.sock", Note(1)) == [Note(1)]

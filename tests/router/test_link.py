@@ -187,7 +187,7 @@ def once(error: Exception, then: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-@pytest.mark.parametrize("step", ["dial", "FrameStream", "show_address"])
+@pytest.mark.parametrize("step", ["connect", "FrameStream", "show_address"])
 async def test_no_error_of_ours_ends_a_link(path: Path, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The incident: a moment without file descriptors, and the router never dialled any worker again."""
     error = OSError(errno.EMFILE, "Too many open files")

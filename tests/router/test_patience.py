@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -95,7 +96,7 @@ async def test_a_server_that_stops_waits_for_no_worker(deployment: Deployment, m
 def test_a_moment_is_a_few_seconds() -> None:
     """Measured from when the last pair went, and nobody waits for a pair that never was."""
     now_s = 100.0
-    fleet = Fleet(["w.sock"], model="tiny", clock=lambda: now_s)
+    fleet = Fleet([Path("w.sock")], model="tiny", clock=lambda: now_s)
     link: WorkerLink = fleet.links[0]
     fleet.on_change()
     assert not fleet.had_pair_lately()

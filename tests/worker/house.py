@@ -59,14 +59,14 @@ class WriteFaults:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._events: asyncio.Queue[FaultEvent] = asyncio.Queue()
-        self._faults = Faults(self._happened)
-        self.placement: Placement = FaultyPlacement(self._faults)
+        self.faults = Faults(self._happened)
+        self.placement: Placement = FaultyPlacement(self.faults)
 
     def _happened(self, event: FaultEvent) -> None:
         self._loop.call_soon_threadsafe(self._events.put_nowait, event)
 
     def order(self, order: FaultOrder) -> None:
-        self._faults.order(order)
+        self.faults.order(order)
 
     def hold(self, step: Step = Step.BYTES, count: int = 1) -> None:
         self.order(Hold(step, count))
@@ -99,15 +99,16 @@ class House:
         writes.placement = changes.pop("placement", writes.placement)
         threads: int = changes.pop("transfer_threads", 2)
 
-        def sender(pool: Pool, told: WorkerSettings) -> Sender:
-            return ShmSender(pool, threads, told.call_deadline_s, writes.placement)
+        compose = Compose(sender=lambda pool, told: self.sender(pool, threads, told, writes))
+        return await self._open(settings("prefill", name, **self._at(name), **changes), writes, compose)
 
-        return await self._open(settings("prefill", name, **self._at(name), **changes), writes, Compose(sender=sender))
+    def sender(self, pool: Pool, threads: int, told: WorkerSettings, writes: WriteFaults) -> Sender:
+        return ShmSender(pool, threads, told.call_deadline_s, writes.placement)
 
     async def decode(
         self, name: str = "decode-0", peers: tuple[str, ...] = ("prefill-0",), **changes: Any
     ) -> Member[DecodeWorker]:
-        addresses = tuple(f"{peer}={self._at(peer)['listen']}" for peer in peers)
+        addresses = tuple(f"{peer}={self.address_of(peer)}" for peer in peers)
         told = settings("decode", name, **self._at(name), peer=addresses, **changes)
         member: Member[DecodeWorker] = await self._open(told, WriteFaults(), Compose())
         await self.desk.paired(name, *(peer for peer in peers if peer in self.members))
@@ -116,6 +117,10 @@ class House:
     async def aggregated(self, **changes: Any) -> Member[AggregatedWorker]:
         told = settings("aggregated", "aggregated-0", **self._at("aggregated-0"), **changes)
         return await self._open(told, WriteFaults(), Compose())
+
+    def address_of(self, name: str) -> str:
+        """Where decode workers find a prefill worker."""
+        return self._at(name)["listen"]
 
     def _at(self, name: str) -> dict[str, str]:
         return {"listen": f"unix:{self._directory / name}.sock"}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from quiesce.errors import ConfigurationError
 from quiesce.worker.main import run
+from quiesce.worker.reach import with_transport
+from quiesce.worker.settings import Role
 
 from .requests import settings
 
@@ -16,4 +20,44 @@ def test_addresses_are_checked_before_anything_is_loaded() -> None:
         run(told)
     listen, peer = wrong.value.problems
     assert "longer than 107 bytes" in listen
-    assert peer == "--peer 'prefill-0' must be NAME=unix:/path, each name once"
+    assert peer == "--peer 'prefill-0' must be NAME=ADDRESS (unix: or tcp:), each name once"
+
+
+TRUSTED = {"insecure": True}
+FAR = {"peer": ("prefill-0=tcp://10.0.0.2:1",), **TRUSTED}
+
+
+@pytest.mark.parametrize(
+    ("role", "told", "why"),
+    [
+        ("prefill", {"listen": "tcp://10.0.0.2:1"}, "control over TCP needs TLS"),
+        ("decode", {"peer": ("prefill-0=tcp://127.0.0.1:1",)}, "control over TCP needs TLS"),
+        ("prefill", {"listen": "tcp://10.0.0.2:1", "tls_cert": "/nowhere"}, "--tls-key is needed as well"),
+        (
+            "prefill",
+            {"listen": "tcp://127.0.0.1:1", "transport": "shm", **TRUSTED},
+            "shares memory, which ends at this",
+        ),
+        ("decode", {**FAR, "transport": "shm"}, "use --transport tcp"),
+        ("decode", FAR, "--data-host 127.0.0.1 cannot be reached from 10.0.0.2"),
+        ("decode", {**FAR, "data_host": "::"}, "nobody can dial that"),
+        ("decode", {"peer": ("prefill-0=tcp://127.0.0.1:0",), **TRUSTED}, "port 0 is for listening"),
+    ],
+)
+def test_a_start_that_could_not_work_between_hosts_is_refused(role: Role, told: dict[str, Any], why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        run(settings(role, model="/nowhere", **told))
+
+
+@pytest.mark.parametrize(
+    ("role", "told", "transport"),
+    [
+        ("prefill", {}, "shm"),
+        ("prefill", {"listen": "tcp://10.0.0.2:1"}, "tcp"),
+        ("prefill", {"listen": "tcp://10.0.0.2:1", "transport": "mooncake"}, "mooncake"),
+        ("decode", {"listen": "tcp://10.0.0.1:1", "peer": ("prefill-0=unix:/run/p.sock",)}, "shm"),
+        ("decode", {"peer": ("prefill-0=tcp://10.0.0.2:1",)}, "tcp"),
+    ],
+)
+def test_auto_takes_what_reaches_the_peers(role: Role, told: dict[str, Any], transport: str) -> None:
+    assert with_transport(settings(role, **told)).transport == transport

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from quiesce.control.credentials import Credentials
+from quiesce.control.connection import Identity
 from quiesce.control.frames import encode
 from quiesce.control.handshake import offer
 from quiesce.control.stream import FrameStream, dial
@@ -226,7 +226,7 @@ async def test_a_lost_tag_ends_one_answer_and_nothing_else(house: House) -> None
     "peers",
     [
         ("prefill-0",),
-        ("prefill-0=tcp:host",),
+        ("prefill-0=tcp://host",),
         ("prefill-0=unix:/run/a.sock", "prefill-0=unix:/run/b.sock"),
         ("prefill-0=unix:/run/a.sock", "prefill-1=unix:/run/a.sock"),
     ],
@@ -264,7 +264,7 @@ async def test_a_life_is_one_processs(house: House, monkeypatch: pytest.MonkeyPa
     await house.prefill()
     decode = await house.decode()
     mine = hello_of(decode.worker.parts, SHM_CAPABILITIES)
-    monkeypatch.setattr(decode_streams, "peer_credentials", lambda sock: Credentials(1, 0, 0))
+    monkeypatch.setattr(decode_streams, "identity_of", lambda sock: Identity("process 1"))
     with pytest.raises(HandshakeRefused, match="belongs to another process"):
         await join(house, decode, mine)
     await serves(house)

@@ -17,6 +17,11 @@ def lacks(name: str) -> MachineLacksError:
     )
 
 
+def lacks_extra(name: str, extra: str) -> MachineLacksError:
+    """The error for a library of an extra that is not installed."""
+    return MachineLacksError(f"this installation has no {name}.", remedy=f"Run: pip install 'quiesce[{extra}]'")
+
+
 def require_engine() -> None:
     """Look, without importing them, whether workers will find their libraries. Raises MachineLacksError."""
     for name in ENGINE_NEEDS:

@@ -22,6 +22,7 @@ COMMANDS = {
     "inspect": ("quiesce.cli.inspect", "command"),
     "audit": ("quiesce.cli.audit", "command"),
     "doctor": ("quiesce.cli.doctor", "command"),
+    "certs": ("quiesce.cli.certs", "command"),
     "keys": ("quiesce.cli.keys", "command"),
     "restart": ("quiesce.cli.restart", "command"),
     "models": ("quiesce.cli.models", "command"),

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from quiesce.cli.fields import Setting, Slice, bounded, from_file, from_text, is_blank, settings_of
+from quiesce.cli.fields import Kind, Setting, Slice, bounded, from_file, from_text, is_blank, settings_of
 from quiesce.errors import ConfigurationError
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -116,7 +116,7 @@ class _Reading:
             self.values[name] = bounded(setting, said)
         except ValueError as problem:
             shown = "..." if setting.secret else _shown(value)
-            self.problems.append(f"{origin} = {shown}: {problem}{_hint(value)}")
+            self.problems.append(f"{origin} = {shown}: {problem}{_hint(setting, value)}")
 
 
 def _from_flag(setting: Setting, value: str | Sequence[str] | bool) -> object:
@@ -164,7 +164,7 @@ def _shown(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def _hint(value: object) -> str:
+def _hint(setting: Setting, value: object) -> str:
     """Kubernetes sets QUIESCE_PORT=tcp://... in every pod beside a service that is named quiesce."""
-    kubernetes = isinstance(value, str) and value.startswith("tcp://")
+    kubernetes = setting.kind is Kind.NUMBER and str(value).startswith("tcp://")
     return " (Kubernetes sets this for a service of that name; use enableServiceLinks: false)" if kubernetes else ""

@@ -10,10 +10,11 @@ from quiesce.worker.settings import WorkerSettings
 WORKER = (Slice(WorkerSettings, frozenset({"role"})),)
 UNPAIRED_WORKER = (Slice(WorkerSettings, frozenset({"role", "peer"})),)
 ROUTER = (Slice(RouterSettings),)
+_BETWEEN_HOSTS = frozenset({"tls_cert", "tls_key", "tls_ca", "insecure"})
 SERVE = (
     Slice(ServeSettings),
-    Slice(WorkerSettings, frozenset({"role", "name", "listen", "peer", "pool_tokens"})),
-    Slice(RouterSettings, frozenset({"worker"})),
+    Slice(WorkerSettings, frozenset({"role", "name", "listen", "peer", "pool_tokens"}) | _BETWEEN_HOSTS),
+    Slice(RouterSettings, frozenset({"worker"}) | _BETWEEN_HOSTS),
 )
 
 EVERY_NAME = frozenset(settings_of((*SERVE, *WORKER, *ROUTER)))

@@ -2,30 +2,94 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
+import re
 from pathlib import Path
+
+import msgspec
 
 from quiesce.errors import ConfigurationError
 
 MAX_PATH_BYTES = 107
 """What a socket address of the kernel holds (108 with the closing zero)."""
+MAX_PORT = 65535
 
-_SCHEME = "unix:"
+_UNIX, _TCP = "unix:", "tcp://"
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]{0,62}[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9_-]{0,62}[A-Za-z0-9])?)*")
 
 
-def parse_address(text: str) -> Path:
-    """`"unix:/run/q/decode-0.sock"` to its path. Raises ConfigurationError for anything else."""
-    if not text.startswith(_SCHEME):
-        raise ConfigurationError([f"address {text!r} is not supported: write unix:/absolute/path.sock"])
-    path = text.removeprefix(_SCHEME)
+class TcpAddress(msgspec.Struct, frozen=True):
+    """A port of a host, which is a name or an IP address. Port 0, when listened on, is any free one."""
+
+    host: str
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether it is surely of this machine alone. No name is looked up but localhost."""
+        return is_loopback(self.host)
+
+
+Address = Path | TcpAddress
+"""A socket file of this host, or a port of any."""
+
+
+def parse_address(text: str) -> Address:
+    """`"unix:/run/q/decode-0.sock"` or `"tcp://10.0.0.1:9000"`. Raises ConfigurationError for anything else."""
+    if text.startswith(_TCP):
+        return _parse_tcp(text)
+    if not text.startswith(_UNIX):
+        raise ConfigurationError(
+            [f"address {text!r} is not supported: write unix:/absolute/path.sock or tcp://HOST:PORT"]
+        )
+    path = text.removeprefix(_UNIX)
     if problem := _path_problem(path):
         raise ConfigurationError([f"address {text!r}: {problem}"])
     return Path(path)
 
 
-def show_address(path: str | os.PathLike[str]) -> str:
+def show_address(address: Address | str | os.PathLike[str]) -> str:
     """The inverse of `parse_address`."""
-    return f"{_SCHEME}{os.fspath(path)}"
+    if isinstance(address, TcpAddress):
+        host = f"[{address.host}]" if ":" in address.host else address.host
+        return f"{_TCP}{host}:{address.port}"
+    return f"{_UNIX}{os.fspath(address)}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether `host` is surely reached from this machine alone. No name is looked up but localhost."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether `host` stands for all addresses of a machine: good to listen on, and nobody can dial it."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+def _parse_tcp(text: str) -> TcpAddress:
+    host, colon, port = text.removeprefix(_TCP).rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not colon or not _is_host(bare, bracketed=bare != host):
+        raise ConfigurationError([f"address {text!r}: write tcp://HOST:PORT, an IPv6 address in brackets"])
+    if not (port.isascii() and port.isdecimal() and int(port[:6]) <= MAX_PORT):
+        raise ConfigurationError([f"address {text!r}: {port!r} is no port"])
+    return TcpAddress(bare, int(port))
+
+
+def _is_host(host: str, *, bracketed: bool) -> bool:
+    if bracketed or ":" in host:
+        try:
+            return bracketed and ipaddress.ip_address(host).version == 6
+        except ValueError:
+            return False
+    return len(host) <= 253 and _NAME.fullmatch(host) is not None
 
 
 def _path_problem(path: str) -> str:

@@ -1,16 +1,36 @@
-"""Connecting to a socket of `listener`."""
+"""Connecting to a socket of `listener`, or to a port of `tcp_listener`."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import socket
+import ssl
+from pathlib import Path
+from typing import Any
 
+from quiesce.control.address import Address, TcpAddress, show_address
+from quiesce.control.connection import Connection
 from quiesce.control.credentials import require_same_user
+from quiesce.control.security import LOCAL, Security
+from quiesce.control.tcp import secured, tune
 from quiesce.errors import PeerUnusable
 
 _RETRY_S = 0.01
+_TCP_TRY_S = 2.0
+"""After this the next try sends a fresh SYN: the kernel's own next one would come late after a partition."""
+
+
+async def connect(address: Address, timeout_s: float = 10.0, security: Security = LOCAL) -> Connection:
+    """A connection to `address`. Raises PeerUnusable; for TCP also when the peer cannot prove who it is."""
+    if isinstance(address, Path):
+        return await dial(address, timeout_s)
+    try:
+        return await _dial_tcp(address, min(timeout_s, _TCP_TRY_S), timeout_s, security)
+    except (OSError, TimeoutError) as error:
+        raise _unreachable(show_address(address), error) from error
 
 
 async def dial(path: str | os.PathLike[str], timeout_s: float = 10.0) -> socket.socket:
@@ -48,8 +68,39 @@ async def _connect(sock: socket.socket, path: str) -> None:
             await asyncio.sleep(_RETRY_S)
 
 
+async def _dial_tcp(address: TcpAddress, try_s: float, timeout_s: float, security: Security) -> Connection:
+    """The first of the host's addresses that answers, in the resolver's order."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(timeout_s):
+        found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        for family, kind, protocol, _, where in found[:-1]:
+            with contextlib.suppress(OSError):
+                return await _dial_at(socket.socket(family, kind, protocol), where, try_s, security, address.host)
+        family, kind, protocol, _, where = found[-1]
+        return await _dial_at(socket.socket(family, kind, protocol), where, try_s, security, address.host)
+
+
+async def _dial_at(sock: socket.socket, where: Any, try_s: float, security: Security, host: str) -> Connection:
+    try:
+        sock.setblocking(False)
+        tune(sock)
+        async with asyncio.timeout(try_s):
+            await asyncio.get_running_loop().sock_connect(sock, where)
+        return await secured(sock, security.dialling, host=host)
+    except BaseException:
+        sock.close()
+        raise
+
+
 def _unreachable(path: str | os.PathLike[str], error: OSError | TimeoutError) -> PeerUnusable:
-    why = error.strerror if isinstance(error, OSError) and error.strerror else "it does not answer"
+    why = _why(error)
     ours = error.errno in (errno.EMFILE, errno.ENFILE) if isinstance(error, OSError) else False
     remedy = "Raise the limit of open files." if ours else "Is that process running?"
     return PeerUnusable(f"cannot connect to {os.fspath(path)}: {why}.", remedy=remedy, took_effect=False)
+
+
+def _why(error: OSError | TimeoutError) -> str:
+    """asyncio words the errors of `connect` in its own way, ssl and the resolver have numbers of their own."""
+    if isinstance(error, ssl.SSLError | socket.gaierror):
+        return str(error.strerror or error)
+    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "it does not answer"

@@ -11,6 +11,8 @@
 Either side may answer REFUSAL(reason) instead and hang up; both then raise HandshakeRefused with that reason. Each
 frame is one `sendmsg`; its descriptors travel with its first byte. Nonces are fresh per stream, so nothing of an
 earlier stream can be replayed into this one.
+
+Between hosts no descriptor travels: there are no pidfds, and a pool that is described by descriptors is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ import asyncio
 import contextlib
 import os
 import secrets
-import socket
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
@@ -27,6 +28,7 @@ import msgspec
 
 from quiesce.control import frames
 from quiesce.control.bounds import check_hex_128, check_text
+from quiesce.control.connection import Connection, identity_of, is_local, require_grant
 from quiesce.control.credentials import peer_credentials
 from quiesce.control.hello_codec import check_hello
 from quiesce.control.process_fd import own_pidfd, require_pidfd_of
@@ -66,7 +68,7 @@ class Opened(msgspec.Struct):
     """A handshake that succeeded. The descriptors belong to the receiver of this object; `close` closes them.
 
     Decode gets `fds == [pidfd of prefill]` and no descriptor; prefill gets decode's `descriptor` and `fds`. `pidfd`
-    stands for the process at the other end, on both sides.
+    stands for the process at the other end, on both sides; -1 when that is on another host.
     """
 
     hello: Hello
@@ -84,7 +86,7 @@ _decode = frames.decoder_of(Hello | Open | Ready | Refusal)
 
 
 async def offer(
-    sock: socket.socket,
+    sock: Connection,
     hello: Hello,
     describe: Describe,
     timeout_s: float = HANDSHAKE_DEADLINE_S,
@@ -100,13 +102,13 @@ async def offer(
     return await talk.guard(_offer(talk, _fresh(hello), describe), timeout_s)
 
 
-async def accept(sock: socket.socket, first: Hello, mine: Hello, timeout_s: float = HANDSHAKE_DEADLINE_S) -> Opened:
+async def accept(sock: Connection, first: Hello, mine: Hello, timeout_s: float = HANDSHAKE_DEADLINE_S) -> Opened:
     """Prefill's side, after `first_frame` gave `first`. Raises as `offer` does, with the same clean-up."""
     talk = _Conversation(sock)
     return await talk.guard(_accept(talk, first, _fresh(mine, echo=first.nonce)), timeout_s)
 
 
-def refuse(sock: socket.socket, reason: str) -> None:
+def refuse(sock: Connection, reason: str) -> None:
     """Answer a HELLO that cannot be accepted now with `reason`, and close the socket."""
     _Conversation(sock).abandon(HandshakeRefused(reason))
 
@@ -117,13 +119,15 @@ async def _offer(talk: _Conversation, mine: Hello, describe: Describe) -> Opened
     if theirs.echo != mine.nonce:
         raise HandshakeRefused("HELLO does not echo this stream's nonce")
     _require_fit(mine, theirs)
+    talk.require_grant(theirs)
     talk.require_fds(1)
     descriptor, fds = describe(theirs)
+    talk.require_sendable(mine, fds)
     invariant(len(descriptor) <= MAX_DESCRIPTOR_BYTES and len(fds) < MAX_FDS, "descriptor_fits")
     await talk.send_with_pidfd(Open(theirs.nonce, descriptor), fds)
     await talk.receive(Ready)
     talk.require_fds(1)
-    (pidfd,) = received = talk.take_fds()
+    pidfd, received = talk.take_pidfd()
     return Opened(theirs, received, b"", pidfd)
 
 
@@ -132,14 +136,15 @@ async def _accept(talk: _Conversation, theirs: Hello, mine: Hello) -> Opened:
     if theirs.echo:
         raise HandshakeRefused("the first HELLO of a stream echoes a nonce that was never sent")
     _require_fit(mine, theirs)
+    talk.require_grant(theirs)
     await talk.send_with_pidfd(mine, ())
     opening = await talk.receive(Open)
     if opening.echo != mine.nonce:
         raise HandshakeRefused("OPEN does not echo this stream's nonce")
     talk.require_fds()
     await talk.send(Ready())
-    pidfd, *received = talk.take_fds()
-    return Opened(theirs, received, opening.descriptor, pidfd)
+    pidfd, received = talk.take_pidfd()
+    return Opened(theirs, received[1:], opening.descriptor, pidfd)
 
 
 def _fresh(hello: Hello, echo: str = "") -> Hello:
@@ -154,8 +159,9 @@ def _require_fit(mine: Hello, theirs: Hello) -> None:
 class _Conversation:
     """A socket during the handshake, and the descriptors received so far."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: Connection) -> None:
         self._sock = sock
+        self._local = is_local(sock)
         self._fds: list[int] = []
 
     async def guard(self, steps: Coroutine[Any, Any, R], timeout_s: float) -> R:
@@ -178,6 +184,9 @@ class _Conversation:
         await write_frame(self._sock, frames.encode(frame), fds)
 
     async def send_with_pidfd(self, frame: msgspec.Struct, fds: Sequence[int]) -> None:
+        if not self._local:
+            await self.send(frame)
+            return
         pidfd = own_pidfd()
         try:
             await self.send(frame, (pidfd, *fds))
@@ -196,13 +205,25 @@ class _Conversation:
 
     def require_fds(self, exactly: int | None = None) -> None:
         """The first descriptor must be the peer's pidfd; `exactly` says how many there may be in all."""
+        if not is_local(self._sock):
+            return
         if not self._fds or (exactly is not None and len(self._fds) != exactly):
             raise HandshakeRefused(f"{len(self._fds)} file descriptors came; {exactly or 'at least 1'} expected")
         require_pidfd_of(self._fds[0], peer_credentials(self._sock).pid)
 
-    def take_fds(self) -> list[int]:
+    def require_grant(self, theirs: Hello) -> None:
+        require_grant(identity_of(self._sock), theirs.role, theirs.worker)
+
+    def require_sendable(self, mine: Hello, fds: Sequence[int]) -> None:
+        if fds and not self._local:
+            raise HandshakeRefused(
+                f"transport {mine.transport} shares memory, which ends at this host: give both workers --transport tcp"
+            )
+
+    def take_pidfd(self) -> tuple[int, list[int]]:
+        """The peer's pidfd (-1 from another host), and all descriptors that came, of which it is the first."""
         fds, self._fds = self._fds, []
-        return fds
+        return (fds[0], fds) if fds else (-1, [])
 
     def abandon(self, error: BaseException) -> None:
         """Close everything; the peer hears the reason if it has room for it right now."""

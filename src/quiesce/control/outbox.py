@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import socket
 from collections import deque
 from itertools import islice
+
+from quiesce.control.connection import Connection
 
 _CHUNKS_PER_CALL = 64
 """Well under the kernel's IOV_MAX of 1024; more per call saves nothing."""
 
 
 class Outbox:
-    """A queue of byte strings, written in batches to a non-blocking socket."""
+    """A queue of byte strings, written in batches to a non-blocking connection."""
 
     def __init__(self) -> None:
         self._chunks: deque[memoryview] = deque()
@@ -21,7 +22,7 @@ class Outbox:
         self._chunks.append(memoryview(data))
         self.unsent_bytes += len(data)
 
-    def write_to(self, sock: socket.socket) -> None:
+    def write_to(self, sock: Connection) -> None:
         """Write until the queue is empty or the socket is full. Raises OSError when the peer is gone."""
         while self._chunks:
             try:

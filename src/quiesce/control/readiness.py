@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 
-async def until_readable(sock: socket.socket) -> None:
+class HasDescriptor(Protocol):
+    def fileno(self) -> int: ...
+
+
+async def until_readable(sock: HasDescriptor) -> None:
     loop = asyncio.get_running_loop()
     await _until(sock.fileno(), loop.add_reader, loop.remove_reader)
 
 
-async def until_writable(sock: socket.socket) -> None:
+async def until_writable(sock: HasDescriptor) -> None:
     loop = asyncio.get_running_loop()
     await _until(sock.fileno(), loop.add_writer, loop.remove_writer)
 

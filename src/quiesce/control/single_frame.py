@@ -1,4 +1,4 @@
-"""One frame at a time on a bare socket, together with file descriptors, and never a byte too many.
+"""One frame at a time on a bare connection, together with file descriptors, and never a byte too many.
 
 A new connection is read this way until it is clear what it is; a `FrameStream` takes over after that and finds every
 byte that was not meant for us still in the kernel.
@@ -13,9 +13,10 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from quiesce.control.connection import Connection, is_local
 from quiesce.control.frames import HEADER_BYTES, payload_bytes
 from quiesce.control.readiness import until_readable, until_writable
-from quiesce.errors import BadFrame, PeerUnusable
+from quiesce.errors import BadFrame, PeerUnusable, invariant
 
 T = TypeVar("T")
 
@@ -28,9 +29,7 @@ FIRST_FRAME_DEADLINE_S = 10.0
 _FD_BYTES = array.array("i").itemsize
 
 
-async def first_frame(
-    sock: socket.socket, decode: Callable[[bytes], T], timeout_s: float = FIRST_FRAME_DEADLINE_S
-) -> T:
+async def first_frame(sock: Connection, decode: Callable[[bytes], T], timeout_s: float = FIRST_FRAME_DEADLINE_S) -> T:
     """Read exactly one frame (at most 64 KiB, no descriptors).
 
     Raises BadFrame on nonsense and PeerUnusable when the peer leaves or says nothing for `timeout_s`; the socket is
@@ -52,7 +51,7 @@ async def first_frame(
         close_fds(fds)
 
 
-async def read_frame(sock: socket.socket, fds: list[int]) -> bytes:
+async def read_frame(sock: Connection, fds: list[int]) -> bytes:
     """One frame's payload; descriptors that came with it are appended to `fds` at once, whatever happens next.
 
     Raises BadFrame (too large, too many descriptors) and PeerUnusable (the peer left).
@@ -61,13 +60,17 @@ async def read_frame(sock: socket.socket, fds: list[int]) -> bytes:
     return await _read_exactly(sock, payload_bytes(header, MAX_FIRST_FRAME_BYTES), fds)
 
 
-async def write_frame(sock: socket.socket, frame: bytes, fds: Sequence[int] = ()) -> None:
-    """Write one encoded frame; `fds` travel with its first byte. A peer that has left shows when we read."""
+async def write_frame(sock: Connection, frame: bytes, fds: Sequence[int] = ()) -> None:
+    """Write one encoded frame; `fds` travel with its first byte. A peer that has left shows when we read.
+
+    On a connection to another host there must be no `fds`.
+    """
+    invariant(not fds or is_local(sock), "descriptors_stay_here")
     sock.setblocking(False)
     rest = memoryview(frame)
     while rest:
         try:
-            sent = socket.send_fds(sock, [rest], list(fds)) if fds else sock.send(rest)
+            sent = socket.send_fds(sock, [rest], list(fds)) if fds and is_local(sock) else sock.send(rest)
         except (BlockingIOError, InterruptedError):
             await until_writable(sock)
         except ConnectionError:
@@ -82,7 +85,7 @@ def close_fds(fds: list[int]) -> None:
         os.close(fds.pop())
 
 
-async def _read_exactly(sock: socket.socket, n_bytes: int, fds: list[int]) -> bytes:
+async def _read_exactly(sock: Connection, n_bytes: int, fds: list[int]) -> bytes:
     sock.setblocking(False)
     data = bytearray()
     while len(data) < n_bytes:
@@ -99,7 +102,9 @@ async def _read_exactly(sock: socket.socket, n_bytes: int, fds: list[int]) -> by
     return bytes(data)
 
 
-def _receive(sock: socket.socket, n_bytes: int, fds: list[int]) -> bytes:
+def _receive(sock: Connection, n_bytes: int, fds: list[int]) -> bytes:
+    if not is_local(sock):  # descriptors never leave a host
+        return sock.recv(n_bytes)
     space = socket.CMSG_SPACE(MAX_FDS * _FD_BYTES)
     data, ancillary, flags, _ = sock.recvmsg(n_bytes, space, socket.MSG_CMSG_CLOEXEC)
     for level, kind, content in ancillary:

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
+from quiesce.control.connection import Connection, holds_bytes, identity_of, is_local, take
 from quiesce.control.credentials import peer_credentials
 from quiesce.control.dialing import dial
 from quiesce.control.frames import pack, prefixed
@@ -36,10 +37,10 @@ _log = logging.getLogger(__name__)
 
 
 class FrameStream(Generic[T]):
-    """Frames in and out of a connected socket. Must be made on a running loop.
+    """Frames in and out of a connection. Must be made on a running loop.
 
-    It takes the descriptor out of `sock`, which is useless afterwards (closing it does nothing): whoever accepted the
-    connection cannot close it under us.
+    It takes `sock` over, which is useless afterwards (closing it does nothing): whoever accepted the connection cannot
+    close it under us. `trouble` is what the network said when it ended the stream; "" while it did not.
 
     Parameters
     ----------
@@ -52,12 +53,14 @@ class FrameStream(Generic[T]):
     """
 
     def __init__(
-        self, sock: socket.socket, decode: Callable[[bytes], T], name: str, *, encode: Callable[[Any], bytes] = pack
+        self, sock: Connection, decode: Callable[[bytes], T], name: str, *, encode: Callable[[Any], bytes] = pack
     ) -> None:
         self.name = name
-        self.peer_pid = peer_credentials(sock).pid
+        self.trouble = ""
+        self.identity = identity_of(sock)
+        self.peer_pid = peer_credentials(sock).pid if is_local(sock) else 0
         self._loop = asyncio.get_running_loop()
-        self._sock = socket.socket(fileno=sock.detach())
+        self._sock = take(sock)
         self._decode, self._encode = decode, encode
         self._inbox, self._outbox = FrameSplitter(), Outbox()
         self._waiter: asyncio.Future[None] | None = None
@@ -68,6 +71,8 @@ class FrameStream(Generic[T]):
         self._frames_this_turn = 0
         self._sock.setblocking(False)
         self._resume_reading()
+        if holds_bytes(self._sock):
+            self._on_readable()
 
     @property
     def closed(self) -> bool:
@@ -169,7 +174,7 @@ class FrameStream(Generic[T]):
             return
         except OSError as error:
             _log.debug("%s: reading failed: %s", self.name, error)
-            data = b""
+            self.trouble, data = str(error), b""
         self._inbox.feed(data)
         self._ended = not data
         if self._ended or self._is_full():

@@ -6,10 +6,11 @@ import asyncio
 import itertools
 import logging
 import math
-import os
 import time
 from collections.abc import Callable, Sequence
 
+from quiesce.control.address import Address
+from quiesce.control.security import LOCAL, Security
 from quiesce.ids import RequestId
 from quiesce.protocol.breaker import Phase
 from quiesce.protocol.dispatch import (
@@ -59,13 +60,14 @@ class Fleet:
 
     def __init__(
         self,
-        paths: Sequence[str | os.PathLike[str]],
+        workers: Sequence[Address],
         restarted: Callable[[str], None] = lambda name: None,
         *,
         model: str = "",
         clock: Callable[[], float] = time.monotonic,
         spans: Spans | None = None,
         breakers: Breakers | None = None,
+        security: Security = LOCAL,
     ) -> None:
         self.stopping = False
         self.on_room: Callable[[], None] = lambda: None
@@ -78,7 +80,7 @@ class Fleet:
         self.breakers.changed = self.on_change
         self.warmth = Warmth()
         self._started_s: dict[RequestId, float] = {}
-        self.links = [WorkerLink(path, self) for path in dict.fromkeys(os.fspath(path) for path in paths)]
+        self.links = [WorkerLink(address, self, security) for address in dict.fromkeys(workers)]
         self._tries: dict[RequestId, Halves] = {}
         self._lingering: dict[RequestId, asyncio.TimerHandle] = {}
         self._asked: dict[tuple[WorkerLink, int], asyncio.Future[Answer]] = {}

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import Counter
 from typing import Protocol
 
-from quiesce.control.address import show_address
+from quiesce.control.address import Address, TcpAddress, show_address
+from quiesce.control.connection import require_grant
+from quiesce.control.dialing import connect
 from quiesce.control.dispatch_codec import decode_worker_frame
-from quiesce.control.stream import FrameStream, dial
+from quiesce.control.security import LOCAL, Security
+from quiesce.control.stream import FrameStream
 from quiesce.errors import PeerUnusable
 from quiesce.protocol.dispatch import (
     LEAVING,
@@ -55,8 +59,9 @@ class WorkerLink:
     submitted.
     """
 
-    def __init__(self, path: str, listener: Listener) -> None:
-        self.path = path
+    def __init__(self, address: Address, listener: Listener, security: Security = LOCAL) -> None:
+        self.address = address
+        self._security = security
         self.welcome: Welcome | None = None
         self.load = Load(0, 0, 0)
         self.peers: tuple[str, ...] = ()
@@ -64,13 +69,13 @@ class WorkerLink:
         self.awaited: Counter[WorkerLink] = Counter()
         self._unanswered_pings = 0
         self._listener = listener
-        self._life = ""
+        self._life = self._trouble = ""
         self._stream: FrameStream[WorkerFrame] | None = None
 
     @property
     def name(self) -> str:
         """The worker's name, or its address until it has said its name."""
-        return self.welcome.worker if self.welcome else show_address(self.path)
+        return self.welcome.worker if self.welcome else show_address(self.address)
 
     @property
     def answers(self) -> bool:
@@ -124,18 +129,24 @@ class WorkerLink:
             self._stream.send(Attach(ROUTER))
             return await self._listen(self._stream)
         except PeerUnusable as error:
-            # That a worker cannot be dialled is told every second, perhaps for as long as it has not been started.
-            level = logging.WARNING if self._stream else logging.DEBUG
-            _log.log(level, "a worker cannot be used", extra=ids(worker_name=self.name, reason=error))
+            self._tell_trouble(str(error))
         except Exception:  # a bug of ours must not end the link for ever
             _log.exception("a link failed", extra=ids(worker_name=self.name))
         finally:
             self._end()
         return False
 
+    def _tell_trouble(self, reason: str) -> None:
+        """Once: that a worker cannot be dialled is seen every second, perhaps until somebody starts it."""
+        level = logging.WARNING if self._stream or isinstance(self.address, TcpAddress) else logging.DEBUG
+        if level == logging.DEBUG or reason != self._trouble:
+            _log.log(level, "a worker cannot be used", extra=ids(worker_name=self.name, reason=reason))
+        self._trouble = reason
+
     async def _connect(self) -> FrameStream[WorkerFrame]:
-        with await dial(self.path) as sock:  # closing does nothing once the stream has taken the descriptor
-            return FrameStream(sock, decode_worker_frame, show_address(self.path))
+        with contextlib.closing(await connect(self.address, security=self._security)) as sock:
+            # Closing does nothing once the stream has taken the descriptor.
+            return FrameStream(sock, decode_worker_frame, show_address(self.address))
 
     async def _listen(self, stream: FrameStream[WorkerFrame]) -> bool:
         try:
@@ -143,8 +154,11 @@ class WorkerLink:
                 greeting = await stream.receive()
         except TimeoutError:
             raise PeerUnusable(f"it did not greet within {_GREETING_S:g} s", took_effect=False) from None
+        if greeting is None and stream.trouble:
+            raise PeerUnusable(f"it hung up: {stream.trouble}", took_effect=False)
         if not isinstance(greeting, Welcome):
             return False
+        require_grant(stream.identity, greeting.role, greeting.worker)
         self._greet(greeting)
         while (frame := await stream.receive()) is not None:
             self._heard()
@@ -159,7 +173,7 @@ class WorkerLink:
 
     def _greet(self, welcome: Welcome) -> None:
         self.welcome, self.load, self.peers = welcome, Load(0, 0, 0, ready=False, reason="has not told its load"), ()
-        self._unanswered_pings = 0
+        self._unanswered_pings, self._trouble = 0, ""
         _log.info("worker is here", extra=ids(worker_name=welcome.worker, incarnation=welcome.incarnation))
         if self._life not in ("", welcome.incarnation):
             self._listener.on_new_life(self)

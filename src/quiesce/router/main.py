@@ -13,7 +13,8 @@ from typing import Any
 
 import uvicorn
 
-from quiesce.control.address import parse_address
+from quiesce.control.address import Address, parse_address
+from quiesce.control.security import INSECURE_WARNING, Security, load_security, require_security
 from quiesce.errors import InvariantBroken
 from quiesce.router.app import build_app
 from quiesce.router.breakers import Breakers
@@ -47,8 +48,18 @@ def run(settings: RouterSettings, text: TextModel | None = None) -> int:
     """
     require_exporter(settings.otlp_endpoint)
     logs.configure(settings.log_level, "router", "router", settings.log_format)
+    if check_workers(settings)[1].insecure:
+        _log.warning(INSECURE_WARNING)
     make_room(settings)
     return asyncio.run(_serve(settings, text or TextModel.load(settings.model)))
+
+
+def check_workers(settings: RouterSettings) -> tuple[list[Address], Security]:
+    """Where workers are, and what protects the way there. Raises ConfigurationError."""
+    workers = [parse_address(worker) for worker in settings.worker]
+    security = load_security(settings.tls_cert, settings.tls_key, settings.tls_ca, insecure=settings.insecure)
+    require_security(workers, security)
+    return workers, security
 
 
 async def _serve(settings: RouterSettings, text: TextModel) -> int:
@@ -67,9 +78,9 @@ async def router(settings: RouterSettings, text: TextModel) -> AsyncIterator[Ser
     """A router whose links and probes run, and whose socket is bound; `serve` the server to accept requests."""
     meter = Meter(Telemetry("router", "router"))
     spans = open_spans("router", "router", settings.otlp_endpoint)
-    workers = [parse_address(worker) for worker in settings.worker]
+    workers, security = check_workers(settings)
     breakers = Breakers(settings.breaker_failures, meter.breaker_moved)
-    fleet = Fleet(workers, meter.restarted, spans=spans, model=text.name, breakers=breakers)
+    fleet = Fleet(workers, meter.restarted, spans=spans, model=text.name, breakers=breakers, security=security)
     service = Service(settings, text, fleet, meter)
     async with contextlib.AsyncExitStack() as opened:
         opened.push_async_callback(service.close)

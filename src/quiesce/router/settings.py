@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
+
+from quiesce.control.address import is_loopback
 
 
 class RouterSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,8 +16,19 @@ class RouterSettings(msgspec.Struct, frozen=True, kw_only=True):
     host: Annotated[str, Meta(description="Address to listen on; 0.0.0.0 for all.")] = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535, description="HTTP port; 0 takes a free one.")] = 8000
     worker: Annotated[
-        tuple[str, ...], Meta(description="A worker to use, unix:/path/to.sock. Repeatable; it may start later.")
+        tuple[str, ...],
+        Meta(description="A worker to use, unix:/path.sock or tcp://HOST:PORT. Repeatable; it may start later."),
     ] = ()
+    tls_cert: Annotated[
+        str | None, Meta(min_length=1, description="This process's certificate, PEM: TCP control is mutual TLS 1.3.")
+    ] = None
+    tls_key: Annotated[str | None, Meta(min_length=1, description="The key of --tls-cert, PEM.")] = None
+    tls_ca: Annotated[
+        str | None, Meta(min_length=1, description="The CA that certificates of all peers must be signed by, PEM.")
+    ] = None
+    insecure: Annotated[
+        bool, Meta(description="UNSAFE: TCP control without TLS: whoever reaches the port is trusted.")
+    ] = False
     model: Annotated[str, Meta(description="The model that the workers serve: its tokenizer and chat template.")] = (
         "smollm2"
     )
@@ -161,11 +173,3 @@ class RouterSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("--fronts needs --front-key: whoever reaches a front can use a worker past all limits")
         if not is_loopback(self.front_host):
             raise ValueError(f"--front-open is for loopback addresses, and --front-host is {self.front_host}")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether `host` is surely reached from this machine alone. No name is looked up but localhost."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

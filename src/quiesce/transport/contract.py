@@ -127,6 +127,7 @@ class Receiver(Protocol):
     ) -> None:
         """Call `on_dead(peer)` once, from `loop`, when nothing of `peer` can land any more. Takes over `pidfd`.
 
+        `pidfd` is -1 for a peer on another host: its death cannot be seen, and only `kill` ends it.
         A peer that comes again only changes its `on_dead`.
         """
 

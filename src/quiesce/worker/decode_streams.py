@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
 from typing import Protocol
 
-from quiesce.control.credentials import peer_credentials
+import msgspec
+
+from quiesce.control.connection import Connection, identity_of
 from quiesce.control.handshake import Opened, accept, refuse
 from quiesce.control.stream import FrameStream
 from quiesce.errors import BadFrame, HandshakeRefused, PeerUnusable
@@ -25,11 +26,20 @@ from quiesce.worker.process import Parts
 log = logging.getLogger(__name__)
 
 IMPOSTOR = "this incarnation belongs to another process"
+REPLACED = "a later life of this worker has joined; this one is over"
 
 
 class StreamHost(Protocol):
     def feed(self, event: SenderInput) -> None: ...
     def has_outstanding(self, decode: Peer) -> bool: ...
+
+
+class _Life(msgspec.Struct):
+    """A decode life that is not known to be over. `pidfd` is -1 on another host; `key` is its identity's."""
+
+    worker: str
+    key: str
+    pidfd: int
 
 
 class DecodeStreams:
@@ -41,8 +51,8 @@ class DecodeStreams:
         self._host = host
         self._streams: dict[Peer, FrameStream[Envelope]] = {}
         self._targets: dict[Peer, Target] = {}
-        self._pidfds: dict[Peer, int] = {}
-        self._pids: dict[Peer, int] = {}
+        self._lives: dict[Peer, _Life] = {}
+        self._replaced: set[Peer] = set()
 
     def target_of(self, decode: Peer) -> Target | None:
         """The memory of a decode life, if its control stream is up."""
@@ -58,16 +68,16 @@ class DecodeStreams:
         except PeerUnusable as error:
             log.warning("a decode worker does not read", extra=ids(peer=envelope.to, reason=error))
 
-    async def serve(self, sock: socket.socket, first: Hello) -> None:
+    async def serve(self, sock: Connection, first: Hello) -> None:
         """Shake hands with a decode worker that dialled in and hear it until its stream ends."""
-        decode, pid = Peer(0, first.incarnation), peer_credentials(sock).pid
-        if self._is_impostor(decode, pid):
-            log.warning("a second process claims a decode life", extra=ids(peer=decode))
-            refuse(sock, IMPOSTOR)
+        decode, key = Peer(0, first.incarnation), identity_of(sock).key
+        if problem := self._why_not(decode, key):
+            log.warning("a decode life is refused", extra=ids(peer=decode, reason=problem))
+            refuse(sock, problem)
             return
         try:
             opened = await accept(sock, first, hello_of(self._parts, self._transport.capabilities))
-            self._open(decode, opened, pid)
+            self._open(decode, opened, key)
             await self._close_older(decode)
         except PeerUnusable as error:
             log.warning("a decode worker was not joined", extra=ids(worker_name=first.worker, reason=error))
@@ -75,9 +85,12 @@ class DecodeStreams:
             return
         await self._hear(decode, FrameStream(sock, wire.decode, opened.hello.worker))
 
-    def _is_impostor(self, decode: Peer, pid: int) -> bool:
+    def _why_not(self, decode: Peer, key: str) -> str:
         """A life is one process's: whoever else names it would speak, and be written to, in its place."""
-        return self._pids.get(decode, pid) != pid
+        if decode in self._replaced:
+            return REPLACED
+        life = self._lives.get(decode)
+        return IMPOSTOR if life is not None and life.key != key else ""
 
     async def _close_older(self, decode: Peer) -> None:
         """A new stream of the same life: what lies unread in the older one is dropped first (rule 9)."""
@@ -86,36 +99,49 @@ class DecodeStreams:
             older.close()
             await older.wait_closed()
 
-    def _open(self, decode: Peer, opened: Opened, pid: int) -> None:
+    def _open(self, decode: Peer, opened: Opened, key: str) -> None:
         """Map the memory of a decode life that is new, and watch it: only the kernel says when it is over (rule 9)."""
         try:
-            if self._is_impostor(decode, pid):  # the life's own process said HELLO while this one did
-                raise HandshakeRefused(IMPOSTOR)
+            if problem := self._why_not(decode, key):  # while this one said HELLO another stream of the life did
+                raise HandshakeRefused(problem)
             if decode not in self._targets:
                 self._targets[decode] = self._transport.open_target(opened.descriptor, opened.fds)
-                self._pidfds[decode], opened.pidfd = opened.pidfd, -1
-                self._pids[decode] = pid
-                asyncio.get_running_loop().add_reader(self._pidfds[decode], self._decode_died, decode)
+                life = self._lives[decode] = _Life(opened.hello.worker, key, opened.pidfd)
+                opened.pidfd = -1
+                if life.pidfd >= 0:
+                    asyncio.get_running_loop().add_reader(life.pidfd, self._decode_died, decode)
+                else:
+                    self._replace_older(decode, life)
         finally:
             opened.close()
 
+    def _replace_older(self, decode: Peer, life: _Life) -> None:
+        """On another host no kernel says that a life is over: the next one of that name does, and it is never heard
+        again."""
+        older = [d for d, its in self._lives.items() if its.worker == life.worker and its.pidfd < 0 and d != decode]
+        for each in older:
+            self._replaced.add(each)
+            if (stream := self._streams.pop(each, None)) is not None:
+                stream.close()
+            self._decode_died(each)
+
     def _decode_died(self, decode: Peer) -> None:
-        self._forget_pidfd(decode)
+        self._forget(decode)
         log.info("a decode worker is gone", extra=ids(peer=decode))
         self._host.feed(DecodeReplaced(decode))
         self.close_idle_targets()
 
     def close_idle_targets(self) -> None:
         """Unmap the memory of dead decode lives once no write of ours can still be at it."""
-        for decode in [d for d in self._targets if d not in self._pidfds]:
+        for decode in [d for d in self._targets if d not in self._lives]:
             if not self._host.has_outstanding(decode):
                 self._transport.close_target(self._targets.pop(decode))
 
-    def _forget_pidfd(self, decode: Peer) -> None:
-        pidfd = self._pidfds.pop(decode)
-        del self._pids[decode]
-        asyncio.get_running_loop().remove_reader(pidfd)
-        os.close(pidfd)
+    def _forget(self, decode: Peer) -> None:
+        life = self._lives.pop(decode)
+        if life.pidfd >= 0:
+            asyncio.get_running_loop().remove_reader(life.pidfd)
+            os.close(life.pidfd)
 
     async def _hear(self, decode: Peer, stream: FrameStream[Envelope]) -> None:
         self._streams[decode] = stream
@@ -139,5 +165,5 @@ class DecodeStreams:
     def close(self) -> None:
         for stream in list(self._streams.values()):
             stream.close()
-        for decode in list(self._pidfds):
-            self._forget_pidfd(decode)
+        for decode in list(self._lives):
+            self._forget(decode)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import socket
 from collections.abc import Callable
 from typing import Protocol
 
+from quiesce.control.connection import Connection, identity_of, require_grant
 from quiesce.control.dispatch_codec import decode_router_frame
 from quiesce.control.stream import FrameStream
 from quiesce.errors import BadFrame, PeerUnusable
@@ -74,8 +74,9 @@ class Links:
         self._owner = owner
         self._links: set[Link] = set()
 
-    async def serve(self, sock: socket.socket, attach: Attach) -> None:
-        """Serve one connection until it ends."""
+    async def serve(self, sock: Connection, attach: Attach) -> None:
+        """Serve one connection until it ends. Raises HandshakeRefused when it may not do what routers do."""
+        require_grant(identity_of(sock), ROUTER, "")
         link = Link(FrameStream(sock, decode_router_frame, attach.name), attach.name)
         self._links.add(link)
         try:

@@ -6,14 +6,16 @@ import asyncio
 import logging
 import os
 import signal
-import socket
 import threading
+from collections.abc import Callable
 from typing import Any, NoReturn
 
-from quiesce.control.address import parse_address
+from quiesce.control.address import parse_address, show_address
+from quiesce.control.connection import Connection
 from quiesce.control.handshake import refuse
 from quiesce.control.hello_codec import decode_first
-from quiesce.control.stream import first_frame, listen
+from quiesce.control.stream import first_frame
+from quiesce.control.tcp_listener import TcpListener, open_listener
 from quiesce.errors import ConfigurationError, PeerUnusable
 from quiesce.ids import mint_first_tag, mint_incarnation
 from quiesce.kv.allocator import PageAllocator
@@ -31,6 +33,7 @@ from quiesce.worker.loading import Loaded, load
 from quiesce.worker.prefill import PrefillWorker
 from quiesce.worker.prefill_streams import parse_peers
 from quiesce.worker.process import Parts
+from quiesce.worker.reach import check_reach, check_security, security_of, warn, with_transport
 from quiesce.worker.settings import WorkerSettings
 from quiesce.worker.sizes import decide_limits
 
@@ -58,6 +61,8 @@ def run(settings: WorkerSettings, compose: Compose = PRODUCT, loaded: Loaded | N
     """Serve until SIGTERM; the exit code. Raises ConfigurationError, MachineLacksError before anything is served."""
     configure(settings.log_level, settings.role, settings.name, settings.log_format)
     check_settings(settings)
+    settings = with_transport(settings)
+    warn(settings)
     parts = assemble(settings, compose, loaded)
     return asyncio.run(_serve(parts, compose))
 
@@ -88,6 +93,7 @@ def assemble(settings: WorkerSettings, compose: Compose = PRODUCT, loaded: Loade
         PageAllocator(pages, mint_first_tag()),
         compose.door_limits(limits),
         telemetry,
+        security_of(settings),
     )
 
 
@@ -100,12 +106,19 @@ def check_settings(settings: WorkerSettings) -> None:
         lambda: check_transport(settings),
         lambda: require_exporter(settings.otlp_endpoint),
     ):
-        try:
-            check()
-        except ConfigurationError as error:
-            problems += error.problems
+        problems += _problems(check)
+    # These look at addresses that can be.
+    problems = problems or [*_problems(lambda: check_security(settings)), *_problems(lambda: check_reach(settings))]
     if problems:
         raise ConfigurationError(problems)
+
+
+def _problems(check: Callable[[], object]) -> list[str]:
+    try:
+        check()
+    except ConfigurationError as error:
+        return error.problems
+    return []
 
 
 def check_transport(settings: WorkerSettings) -> None:
@@ -119,8 +132,10 @@ async def _serve(parts: Parts, compose: Compose) -> int:
     worker = make_worker(parts, compose)
     asyncio.get_running_loop().set_exception_handler(lambda loop, context: _callback_failed(worker, loop, context))
     stopping = _stop_on_signals()
-    listener = await listen(parse_address(parts.settings.listen), lambda sock: serve_connection(worker, sock))
-    log.info("serving on %s", parts.settings.listen, extra=ids(incarnation=parts.incarnation))
+    address = parse_address(parts.settings.listen)
+    listener = await open_listener(address, lambda sock: serve_connection(worker, sock), parts.security)
+    where = show_address(listener.address if isinstance(listener, TcpListener) else listener.path)
+    log.info("serving on %s", where, extra=ids(incarnation=parts.incarnation))
     running = asyncio.create_task(worker.run(), name="worker")
     try:
         code = await _live(worker, running, stopping)
@@ -208,7 +223,7 @@ def make_worker(parts: Parts, compose: Compose = PRODUCT) -> Worker:
             return AggregatedWorker(parts)
 
 
-async def serve_connection(worker: Worker, sock: socket.socket) -> None:
+async def serve_connection(worker: Worker, sock: Connection) -> None:
     """The first frame says who dials: a router (or inspect), or a decode worker that wants to pair."""
     try:
         first = await first_frame(sock, decode_first)

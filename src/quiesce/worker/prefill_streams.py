@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from pathlib import Path
 from typing import Protocol
 
-from quiesce.control.address import parse_address
+from quiesce.control.address import Address, parse_address, show_address
+from quiesce.control.dialing import connect
 from quiesce.control.handshake import Opened, offer
-from quiesce.control.stream import FrameStream, dial
+from quiesce.control.stream import FrameStream
 from quiesce.errors import BadFrame, ConfigurationError, HandshakeRefused, PeerUnusable
 from quiesce.ids import Peer
 from quiesce.protocol import wire
+from quiesce.protocol.hello import Hello
 from quiesce.protocol.messages import Envelope
 from quiesce.protocol.receiver_io import FenceProved, PeerReplaced, Received, ReceiverInput, StreamLost
 from quiesce.telemetry.logs import ids
@@ -31,17 +32,17 @@ class StreamHost(Protocol):
     def give_up(self, error: BaseException) -> None: ...
 
 
-def parse_peers(peers: tuple[str, ...]) -> dict[str, Path]:
-    """`("prefill-0=unix:/run/p.sock", ...)` to paths by name. Raises ConfigurationError."""
-    named: dict[str, Path] = {}
+def parse_peers(peers: tuple[str, ...]) -> dict[str, Address]:
+    """`("prefill-0=unix:/run/p.sock", ...)` to addresses by name. Raises ConfigurationError."""
+    named: dict[str, Address] = {}
     for peer in peers:
         name, equals, address = peer.partition("=")
         if not equals or name in named:
-            raise ConfigurationError([f"--peer {peer!r} must be NAME=unix:/path, each name once"])
-        path = parse_address(address)
-        if path in named.values():
-            raise ConfigurationError([f"--peer {peer!r} names a socket that another --peer names already"])
-        named[name] = path
+            raise ConfigurationError([f"--peer {peer!r} must be NAME=ADDRESS (unix: or tcp:), each name once"])
+        where = parse_address(address)
+        if where in named.values():
+            raise ConfigurationError([f"--peer {peer!r} names an address that another --peer names already"])
+        named[name] = where
     return named
 
 
@@ -52,14 +53,15 @@ class PrefillStreams:
         self._parts = parts
         self._transport = transport
         self._host = host
-        self._paths = parse_peers(parts.settings.peer)
+        self._addresses = parse_peers(parts.settings.peer)
         self._streams: dict[Peer, FrameStream[Envelope]] = {}
         self._lives: dict[str, Peer] = {}
+        self._remote: set[Peer] = set()
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        for name, path in self._paths.items():
-            self._tasks.append(asyncio.create_task(self._keep(name, path), name=f"peer {name}"))
+        for name, address in self._addresses.items():
+            self._tasks.append(asyncio.create_task(self._keep(name, address), name=f"peer {name}"))
 
     def grants_of(self, name: str) -> tuple[Peer, ...]:
         """The ranks of a prefill worker whose stream is up; () when it cannot be paired with now."""
@@ -67,7 +69,7 @@ class PrefillStreams:
         return (life,) if life is not None and life in self._streams else ()
 
     def up(self) -> tuple[str, ...]:
-        return tuple(sorted(name for name in self._paths if self.grants_of(name)))
+        return tuple(sorted(name for name in self._addresses if self.grants_of(name)))
 
     def send(self, envelope: Envelope) -> None:
         """Send to a prefill life; without a stream the message is dropped and sent again by the machine's clock."""
@@ -79,12 +81,12 @@ class PrefillStreams:
         except PeerUnusable as error:
             log.warning("a prefill worker does not read", extra=ids(peer=envelope.to, reason=error))
 
-    async def _keep(self, name: str, path: Path) -> None:
+    async def _keep(self, name: str, address: Address) -> None:
         """Dial one prefill worker for ever. An error that nobody foresaw ends this worker, not just the dialling."""
         try:
             round_, said = 0, ""
             while True:
-                joined, trouble = await self._try(name, path)
+                joined, trouble = await self._try(name, address)
                 if trouble != said or joined:
                     log.info("a prefill worker cannot be used", extra=ids(worker_name=name, reason=trouble))
                 round_, said = (0 if joined else round_ + 1), trouble
@@ -92,26 +94,34 @@ class PrefillStreams:
         except Exception as error:
             self._host.give_up(error)
 
-    async def _try(self, name: str, path: Path) -> tuple[bool, str]:
+    async def _try(self, name: str, address: Address) -> tuple[bool, str]:
         """Connect and hear a prefill worker until its stream ends; whether it was joined, and what ended it."""
         joined = False
         try:
-            opened, stream = await self._connect(name, path)
+            opened, stream = await self._connect(name, address)
             joined = True
             await self._hear(name, opened, stream)
         except PeerUnusable as error:
             return joined, str(error)
         return joined, "its stream ended"
 
-    async def _connect(self, name: str, path: Path) -> tuple[Opened, FrameStream[Envelope]]:
-        sock = await dial(path, timeout_s=5.0)
+    async def _connect(self, name: str, address: Address) -> tuple[Opened, FrameStream[Envelope]]:
+        sock = await connect(address, 5.0, self._parts.security)
         hello = hello_of(self._parts, self._transport.capabilities)
         opened = await offer(sock, hello, lambda theirs: self._transport.describe(Peer(0, theirs.incarnation)))
-        if opened.hello.worker != name:
+        if problem := self._why_not(name, address, opened.hello):
             opened.close()
             sock.close()
-            raise HandshakeRefused(f"at {path} is {opened.hello.worker!r}, which --peer calls {name!r}")
+            raise HandshakeRefused(problem)
         return opened, FrameStream(sock, wire.decode, name)
+
+    def _why_not(self, name: str, address: Address, hello: Hello) -> str:
+        """Why the worker that answered must not be joined, or ""."""
+        if hello.worker != name:
+            return f"at {show_address(address)} is {hello.worker!r}, which --peer calls {name!r}"
+        if self._transport.is_dead(Peer(0, hello.incarnation)):
+            return f"this life of {name} was fenced: it may write here no more"
+        return ""
 
     async def _hear(self, name: str, opened: Opened, stream: FrameStream[Envelope]) -> None:
         prefill = Peer(0, opened.hello.incarnation)
@@ -134,12 +144,26 @@ class PrefillStreams:
         """Note which life answers to the name now, and watch it: what follows from its death, the transport says."""
         old = self._lives.get(name)
         if old == prefill:
-            os.close(pidfd)
+            if pidfd >= 0:
+                os.close(pidfd)
             return
         self._lives[name] = prefill
         self._transport.watch(prefill, pidfd, self._prefill_died, asyncio.get_running_loop())
+        if pidfd < 0:
+            self._remote.add(prefill)
         if old is not None:
             self._host.feed(PeerReplaced(old))
+            self._shut_out(old)
+
+    def _shut_out(self, old: Peer) -> None:
+        """No kernel tells whether a life on another host is over: one that was replaced is kept from writing."""
+        if old not in self._remote:
+            return
+        self._remote.discard(old)
+        try:
+            self._transport.kill(old)
+        except PeerUnusable as error:  # what it holds waits for another proof, in quarantine at last
+            log.warning("a replaced prefill life cannot be fenced", extra=ids(peer=old, reason=error))
 
     def _prefill_died(self, prefill: Peer) -> None:
         log.info("a prefill worker is gone: nothing of it can land any more", extra=ids(peer=prefill))

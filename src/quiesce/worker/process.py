@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
+from quiesce.control.security import LOCAL, Security
 from quiesce.engine.engine import Engine
 from quiesce.errors import RequestRejected
 from quiesce.ids import Incarnation, RequestId
@@ -63,6 +64,7 @@ class Parts:
         allocator: PageAllocator,
         limits: Limits,
         telemetry: Telemetry,
+        security: Security = LOCAL,
     ) -> None:
         self.settings = settings
         self.incarnation = incarnation
@@ -72,6 +74,7 @@ class Parts:
         self.prefixes = PrefixCache(allocator, settings.page_size, on=settings.prefix_cache == "on")
         self.limits = limits
         self.telemetry = telemetry
+        self.security = security
         self.compute = Compute()
         self.grammars = GrammarThread(settings.model)
 

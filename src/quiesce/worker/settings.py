@@ -18,14 +18,25 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     listen: Annotated[
         str,
         Meta(
-            pattern="^unix:/.*[^/]$",
-            description="Where to listen: unix:/path/to.sock, in a directory only you can use.",
-            extra={"shape": "unix:/absolute/path.sock"},
+            pattern="^(unix:/.*[^/]|tcp://.+:[0-9]+)$",
+            description="Where to listen: unix:/path/to.sock, in a directory only you can use, or tcp://HOST:PORT.",
+            extra={"shape": "unix:/absolute/path.sock or tcp://HOST:PORT"},
         ),
     ]
     peer: Annotated[
-        tuple[str, ...], Meta(description="decode only: a prefill worker to pair with, NAME=unix:/path. Repeatable.")
+        tuple[str, ...],
+        Meta(description="decode only: a prefill worker to pair with, NAME=ADDRESS as --listen. Repeatable."),
     ] = ()
+    tls_cert: Annotated[
+        str | None, Meta(min_length=1, description="This process's certificate, PEM: TCP control is mutual TLS 1.3.")
+    ] = None
+    tls_key: Annotated[str | None, Meta(min_length=1, description="The key of --tls-cert, PEM.")] = None
+    tls_ca: Annotated[
+        str | None, Meta(min_length=1, description="The CA that certificates of all peers must be signed by, PEM.")
+    ] = None
+    insecure: Annotated[
+        bool, Meta(description="UNSAFE: TCP control without TLS: whoever reaches the port is trusted.")
+    ] = False
     model: Annotated[str, Meta(description="smollm2, tiny, a Hugging Face directory, a .gguf file, or a hub id.")] = (
         "smollm2"
     )
@@ -48,7 +59,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
     page_size: Annotated[int, Meta(ge=1, le=1024, description="Tokens per KV page.")] = 16
     prefix_cache: Annotated[
-        Literal["on", "off"], Meta(description="Keep the pages of finished prompts, for prompts that begin alike.")
+        Literal["on", "off"],
+        Meta(description="Keep pages of prompts (decode: of answers too) for those that begin alike."),
     ] = "on"
     max_prefill_tokens: Annotated[int, Meta(ge=1, description="Tokens per prefill chunk.")] = 512
     max_running_requests: Annotated[int, Meta(ge=1, le=4096, description="Requests decoded in one batch.")] = 32

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -16,7 +18,7 @@ PREFILL = f"0@{LIVES['prefill-0'][:8]}"
 
 
 def link_to(name: str, role: str) -> WorkerLink:
-    link = WorkerLink(f"/run/{name}.sock", Fleet([]))
+    link = WorkerLink(Path(f"/run/{name}.sock"), Fleet([]))
     link.welcome = Welcome(name, role, LIVES[name], "tiny", "f", 64, 64, 16, 4)  # type: ignore[arg-type]
     link.load = Load(1, 0, 64)
     return link
@@ -71,7 +73,7 @@ def test_the_pools_that_answer_users_come_first() -> None:
 
 
 def test_a_worker_that_is_not_there_is_shown_as_such() -> None:
-    away, dumb = WorkerLink("/run/decode-1.sock", Fleet([])), link_to("decode-0", "decode")
+    away, dumb = WorkerLink(Path("/run/decode-1.sock"), Fleet([])), link_to("decode-0", "decode")
     dumb.load = msgspec.structs.replace(dumb.load, ready=False, reason="draining")
     shown = make_view("tiny", "no pair", [away, dumb], {}, Throughput())
     assert {(pool.name, pool.trouble) for pool in shown.pools} == {

@@ -113,7 +113,8 @@ class TcpReceiver:
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         if peer in self._dead or peer in self._watched:
-            os.close(pidfd)
+            if pidfd >= 0:
+                os.close(pidfd)
             if peer in self._dead:
                 loop.call_soon(on_dead, peer)
             else:
@@ -123,7 +124,8 @@ class TcpReceiver:
         self._watched[peer] = _Watched(ticket, pidfd, on_dead, loop)
         with self._lock:
             self._good.add(ticket)
-        loop.add_reader(pidfd, self.kill, peer)
+        if pidfd >= 0:
+            loop.add_reader(pidfd, self.kill, peer)
 
     def kill(self, peer: Peer) -> None:
         """Fence a peer: close its connections, join what places for it, refuse its ticket for ever."""
@@ -147,8 +149,9 @@ class TcpReceiver:
 
     def _unwatch(self, peer: Peer) -> _Watched:
         watched = self._watched.pop(peer)
-        watched.loop.remove_reader(watched.pidfd)
-        os.close(watched.pidfd)
+        if watched.pidfd >= 0:
+            watched.loop.remove_reader(watched.pidfd)
+            os.close(watched.pidfd)
         return watched
 
     # ------------------------------------------------------------ connections

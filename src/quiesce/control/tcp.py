@@ -1,0 +1,56 @@
+"""TCP sockets that carry control frames: they notice a peer that is gone, and they prove who is there."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+
+from quiesce.control.connection import Connection, TlsConnection
+from quiesce.control.readiness import until_readable, until_writable
+
+GONE_AFTER_S = 4
+"""What stays unanswered for so long ends the connection. That detects, and proves nothing: decisions follow the
+protocol."""
+
+_OPTIONS = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, GONE_AFTER_S - 1),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, GONE_AFTER_S * 1000),
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+)
+
+
+def tune(sock: socket.socket) -> None:
+    """Small frames leave at once, and a half-open connection ends although nobody has anything to say."""
+    for level, option, value in _OPTIONS:
+        sock.setsockopt(level, option, value)
+
+
+async def secured(sock: socket.socket, context: ssl.SSLContext | None, *, host: str | None = None) -> Connection:
+    """`sock`, or TLS over it, once both sides have proved who they are. `host` is whom we dialled; None: we accepted.
+
+    Takes the descriptor over. Raises ssl.SSLError and other OSErrors; everything is closed then.
+    """
+    if context is None:
+        return sock
+    tls = context.wrap_socket(
+        sock, server_side=host is None, server_hostname=host, do_handshake_on_connect=False, suppress_ragged_eofs=True
+    )
+    try:
+        await _shake_hands(tls)
+    except BaseException:
+        tls.close()
+        raise
+    return TlsConnection(tls)
+
+
+async def _shake_hands(tls: ssl.SSLSocket) -> None:
+    while True:
+        try:
+            return tls.do_handshake()
+        except ssl.SSLWantReadError:
+            await until_readable(tls)
+        except ssl.SSLWantWriteError:
+            await until_writable(tls)

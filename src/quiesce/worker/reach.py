@@ -1,0 +1,95 @@
+"""How far a worker reaches: one host or several, what protects the way, and which transport can go it."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from quiesce.control.address import Address, TcpAddress, is_loopback, is_wildcard, parse_address
+from quiesce.control.security import INSECURE_WARNING, Security, load_security, require_security
+from quiesce.errors import ConfigurationError
+from quiesce.transport.registry import AUTO, backend
+from quiesce.worker.prefill_streams import parse_peers
+from quiesce.worker.settings import WorkerSettings
+
+AUTO_BETWEEN_HOSTS = "tcp"
+
+log = logging.getLogger(__name__)
+
+
+def security_of(settings: WorkerSettings) -> Security:
+    """What protects this worker's TCP connections. Raises ConfigurationError."""
+    return load_security(settings.tls_cert, settings.tls_key, settings.tls_ca, insecure=settings.insecure)
+
+
+def check_security(settings: WorkerSettings) -> None:
+    """Raises ConfigurationError for files that cannot be used, and for a TCP address that nothing protects."""
+    security = security_of(settings)
+    require_security([parse_address(settings.listen), *parse_peers(settings.peer).values()], security)
+
+
+def check_reach(settings: WorkerSettings) -> None:
+    """Raises ConfigurationError when pages could not travel where control does."""
+    if problems := [*_dialling(settings), *_travelling(settings)]:
+        raise ConfigurationError(problems)
+
+
+def with_transport(settings: WorkerSettings) -> WorkerSettings:
+    """The settings with `auto` decided, and why it was decided so in the log."""
+    if settings.transport != "auto" or settings.role == "aggregated":
+        return settings
+    across = bool(_pairing_over_tcp(settings))
+    chosen = AUTO_BETWEEN_HOSTS if across else AUTO
+    why = "workers pair over TCP, perhaps between hosts" if across else "workers pair over Unix sockets, on one host"
+    log.info("--transport auto takes %s: %s", chosen, why)
+    return msgspec.structs.replace(settings, transport=chosen)
+
+
+def warn(settings: WorkerSettings) -> None:
+    """Say what is open that somebody might take for closed."""
+    if settings.insecure:
+        log.warning(INSECURE_WARNING)
+    if (
+        settings.role == "decode"
+        and not backend(settings.transport).shared_pool
+        and not is_loopback(settings.data_host)
+    ):
+        log.warning("pages come to --data-host %s in plain: keep it in a network that is trusted", settings.data_host)
+
+
+def _pairing_over_tcp(settings: WorkerSettings) -> list[TcpAddress]:
+    """Where prefill and decode workers meet over TCP: decode dials prefill."""
+    met: list[Address] = [*parse_peers(settings.peer).values()]
+    if settings.role == "prefill":
+        met.append(parse_address(settings.listen))
+    return [address for address in met if isinstance(address, TcpAddress)]
+
+
+def _dialling(settings: WorkerSettings) -> list[str]:
+    return [
+        f"--peer {name}: port 0 is for listening; nobody can be dialled there"
+        for name, address in parse_peers(settings.peer).items()
+        if isinstance(address, TcpAddress) and address.port == 0
+    ]
+
+
+def _travelling(settings: WorkerSettings) -> list[str]:
+    met = _pairing_over_tcp(settings)
+    if not met:
+        return []
+    chosen = backend(settings.transport)
+    if chosen.shared_pool and settings.transport != "auto":
+        memory = f"--transport {chosen.name} shares memory, which ends at this host, and workers pair over TCP: "
+        return [f"{memory}use --transport {AUTO_BETWEEN_HOSTS}, or unix: addresses"]
+    return _data_host(settings, met) if settings.role == "decode" else []
+
+
+def _data_host(settings: WorkerSettings, met: list[TcpAddress]) -> list[str]:
+    told = f"--data-host {settings.data_host}"
+    far = [address.host for address in met if not address.is_loopback]
+    if is_wildcard(settings.data_host):
+        return [f"{told}: nobody can dial that; give the address of this host that prefill workers reach"]
+    if far and is_loopback(settings.data_host):
+        return [f"{told} cannot be reached from {far[0]}: give the address of this host that prefill workers reach"]
+    return []

@@ -1,0 +1,83 @@
+"""Router and decode on one host, prefill on another: an answer is the same as from one engine, over TLS."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from quiesce.text.model import TextModel
+from tests.worker.rig import alone
+
+from .hosts import Host, Processes, two_namespaces, why_no_namespaces
+
+pytestmark = pytest.mark.slow
+
+SMALL = ("--pool-tokens", "256", "--context-length", "256", "--page-size", "4", "--deterministic", "--transport", "tcp")
+MESSAGES = [{"role": "user", "content": "what crosses the wire?"}]
+BODY = json.dumps({"model": "tiny", "messages": MESSAGES, "max_tokens": 12, "temperature": 0, "ignore_eos": True})
+CHAT = "/v1/chat/completions"
+
+
+def said_by_one_engine() -> str:
+    text = TextModel.load("tiny")
+    ids = np.asarray(text.encode(text.render_chat(MESSAGES), add_special=False), np.int32)
+    return text.decode(alone(ids, 12))
+
+
+def answer(host: Host, port: int) -> str:
+    content: str = json.loads(host.ask(port, CHAT, BODY))["choices"][0]["message"]["content"]
+    return content
+
+
+class Deployment:
+    """Prefill on `far`, decode and router on `near`."""
+
+    def __init__(self, processes: Processes, near: Host, far: Host) -> None:
+        self._processes, self._near, self._far = processes, near, far
+        self._prefill = f"tcp://{far.address}:{far.free_port()}"
+        self._decode = f"tcp://{near.address}:{near.free_port()}"
+        self.port = near.free_port()
+
+    def start(self) -> None:
+        self.prefill()
+        peer = ("--peer", f"prefill-0={self._prefill}", "--data-host", self._near.address)
+        named = ("--name", "decode-0", "--listen", self._decode)
+        self._processes.start(self._near, "decode", "decode-0", *named, *peer, *SMALL)
+        workers = ("--worker", self._prefill, "--worker", self._decode)
+        http = ("--host", self._near.address, "--port", str(self.port))
+        self._processes.start(self._near, "router", "router", *http, *workers)
+
+    def prefill(self) -> None:
+        named = ("--name", "prefill-0", "--listen", self._prefill)
+        self._processes.start(self._far, "prefill", "prefill-0", *named, *SMALL)
+
+
+def test_two_addresses_of_one_machine() -> None:
+    """Runs everywhere: 127.0.0.2 and 127.0.0.3 are as strange to each other as two hosts, but for the network."""
+    near, far = Host("127.0.0.3"), Host("127.0.0.2")
+    with Processes() as processes:
+        deployment = Deployment(processes, near, far)
+        deployment.start()
+        near.ask(deployment.port, "/readiness")
+        assert answer(near, deployment.port) == said_by_one_engine()
+
+
+def test_two_namespaces_and_a_partition() -> None:
+    """Nothing but packets goes between them. The other host is lost and restarted unseen, and serves again."""
+    if problem := why_no_namespaces():
+        pytest.skip(problem)
+    with two_namespaces() as (near, far, cable), Processes() as processes:
+        deployment = Deployment(processes, near, far)
+        deployment.start()
+        near.ask(deployment.port, "/readiness")
+        expected = said_by_one_engine()
+        assert answer(near, deployment.port) == expected
+        cable.cut()
+        near.ask(deployment.port, "/readiness", status=503)
+        processes.kill("prefill-0")
+        deployment.prefill()
+        cable.mend()
+        near.ask(deployment.port, "/readiness")
+        assert answer(near, deployment.port) == expected

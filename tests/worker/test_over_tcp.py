@@ -1,0 +1,163 @@
+"""Workers that pair over TCP, as on several hosts: no pidfd tells who is dead, and a broken stream proves nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quiesce.control.address import TcpAddress
+from quiesce.control.dialing import connect
+from quiesce.control.dispatch_codec import decode_worker_frame
+from quiesce.control.handshake import offer
+from quiesce.control.stream import FrameStream
+from quiesce.errors import HandshakeRefused
+from quiesce.ids import Peer
+from quiesce.protocol.dispatch import ROUTER, Attach, Welcome, WorkerFrame
+from quiesce.worker.greeting import hello_of
+from tests.control.trial import shows
+
+from .asking import is_empty
+from .house import House, Member
+from .rig import alone, prompt_ids
+from .tcp_house import TcpHouse
+
+BOTH = ("prefill-0", "decode-0")
+
+
+@pytest.fixture(params=["tls", "insecure"])
+async def either(request: pytest.FixtureRequest) -> AsyncIterator[TcpHouse]:
+    with tempfile.TemporaryDirectory(prefix="q-", dir="/tmp") as directory:
+        house = TcpHouse(Path(directory), secure=request.param == "tls")
+        yield house
+        await house.close()
+
+
+@pytest.fixture
+async def hosts() -> AsyncIterator[TcpHouse]:
+    with tempfile.TemporaryDirectory(prefix="q-", dir="/tmp") as directory:
+        house = TcpHouse(Path(directory))
+        yield house
+        await house.close()
+
+
+async def serves(house: House) -> None:
+    ask = house.desk.ask(prompt_ids(30), *BOTH, max_tokens=6)
+    assert await ask.end("decode-0") == "length"
+    assert ask.tokens == alone(ask.ids, 6)
+    await house.empty()
+
+
+def life_of(member: Member[Any]) -> Peer:
+    return Peer(0, member.worker.parts.incarnation)
+
+
+# ---------------------------------------------------------------- hand-offs
+
+
+async def test_a_hand_off_over_tcp_is_the_answer_of_one_engine(either: TcpHouse) -> None:
+    await either.prefill()
+    await either.decode()
+    await serves(either)
+
+
+async def test_a_stream_that_breaks_in_a_transfer_frees_by_fence_and_comes_again(hosts: TcpHouse) -> None:
+    """Decode shuts its door for the attempt; the late write is refused, and nobody waits for a proof of death."""
+    prefill = await hosts.prefill()
+    await hosts.decode()
+    prefill.writes.hold()
+    ask = hosts.desk.ask(prompt_ids(14), *BOTH, max_tokens=6)
+    await prefill.writes.held()
+    hosts.cables["prefill-0"].cut()
+    for worker in BOTH:
+        assert await ask.end(worker) == "stream_lost"
+    await hosts.desk.shows("decode-0", is_empty)
+    assert (await hosts.desk.snapshot("prefill-0")).pages["held"] == 4
+    prefill.writes.let_go()
+    await hosts.empty()
+    assert await hosts.desk.metric("decode-0", "quiesce_releases_total", 'proof="fenced"') == 1
+    await hosts.desk.paired("decode-0", "prefill-0")
+    await serves(hosts)
+
+
+async def test_a_frozen_network_loses_nothing_that_is_not_given_up(hosts: TcpHouse) -> None:
+    await hosts.prefill()
+    await hosts.decode()
+    cable = hosts.cables["prefill-0"]
+    cable.freeze()
+    ask = hosts.desk.ask(prompt_ids(14), *BOTH, max_tokens=6)
+    await hosts.desk.shows("decode-0", lambda view: len(view.rooms) == 1)
+    cable.thaw()
+    assert await ask.end("decode-0") == "length"
+    assert ask.tokens == alone(ask.ids, 6)
+    await hosts.empty()
+
+
+async def test_an_abort_in_a_frozen_network_is_fenced_and_the_late_write_refused(hosts: TcpHouse) -> None:
+    prefill = await hosts.prefill()
+    await hosts.decode()
+    prefill.writes.hold()
+    ask = hosts.desk.ask(prompt_ids(14), *BOTH, max_tokens=6)
+    await prefill.writes.held()
+    hosts.cables["prefill-0"].freeze()
+    hosts.desk.cancel(ask, "decode-0")
+    await hosts.desk.shows("decode-0", is_empty)
+    prefill.writes.let_go()
+    hosts.cables["prefill-0"].thaw()
+    await hosts.empty()
+    await serves(hosts)
+
+
+# ---------------------------------------------------------------- lives
+
+
+async def test_a_replaced_prefill_life_may_write_no_more(hosts: TcpHouse) -> None:
+    """It may live on behind a partition: its write is refused at the receiver, and its successor serves."""
+    first = await hosts.prefill()
+    decode = await hosts.decode()
+    first.writes.hold()
+    ask = hosts.desk.ask(prompt_ids(14), *BOTH, max_tokens=6)
+    await first.writes.held()
+    await hosts.prefill()
+    assert await ask.end("decode-0") in {"stream_lost", "prefill_lost"}
+    await hosts.desk.paired("decode-0", "prefill-0")
+    assert decode.worker._transport.is_dead(life_of(first))
+    first.writes.let_go()
+    assert await first.quiet()
+    await serves(hosts)
+    hello = hello_of(first.worker.parts, decode.worker._transport.capabilities)
+    assert "was fenced" in decode.worker.streams._why_not("prefill-0", TcpAddress("h", 1), hello)
+
+
+async def test_a_replaced_decode_life_is_heard_no_more(hosts: TcpHouse) -> None:
+    await hosts.prefill()
+    first = await hosts.decode()
+    await hosts.decode()
+    await serves(hosts)
+    prefill = hosts.members["prefill-0"]
+    assert life_of(first) in prefill.worker.streams._replaced
+    hello = hello_of(first.worker.parts, first.worker._transport.capabilities)
+    address = TcpAddress("127.0.0.1", hosts._listeners[0].address.port)
+    sock = await connect(address, security=shows("decode-0"))
+    with pytest.raises(HandshakeRefused, match="a later life of this worker has joined"):
+        await offer(sock, hello, lambda theirs: first.worker._transport.describe(Peer(0, theirs.incarnation)))
+    await serves(hosts)
+
+
+# ---------------------------------------------------------------- who may do what
+
+
+async def test_only_a_routers_certificate_dispatches(hosts: TcpHouse) -> None:
+    await hosts.prefill()
+    address = hosts._listeners[0].address
+    for name, welcomed in (("decode-0", False), ("router", True)):
+        sock = await connect(address, security=shows(name))
+        stream: FrameStream[WorkerFrame] = FrameStream(sock, decode_worker_frame, "prefill-0")
+        stream.send(Attach(ROUTER))
+        async with asyncio.timeout(20):
+            assert isinstance(await stream.receive(), Welcome) is welcomed
+        stream.close()
