@@ -29,7 +29,7 @@ LIARS: dict[str, checks.Check] = {
 
 
 EXAMPLE = "docs.example_backend:BACKEND"
-RUNNABLE = [name for name in registry.names() if not registry.backend(name).missing()]
+RUNNABLE = [name for name in registry.names() if name != "mori"]
 
 
 def promised(backend: str) -> list[checks.Check]:

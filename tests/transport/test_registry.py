@@ -67,7 +67,7 @@ def test_what_a_package_offers_is_checked(monkeypatch: pytest.MonkeyPatch, value
 
 
 def test_a_transport_that_asks_nobody_who_they_are_is_used_only_in_a_trusted_network() -> None:
-    mooncake = replace(registry.backend("mooncake"), library="")
+    mooncake = replace(registry.backend("mooncake"), library="", missing=str)
     with pytest.raises(ConfigurationError, match="--trust-network"):
         registry.require_trusted(mooncake, network=False, library=False)
     registry.require_trusted(mooncake, network=True, library=False)
@@ -82,8 +82,14 @@ def test_mori_is_refused_with_the_reason() -> None:
         mori.sender(Pool.private(LAYOUT, 1), 1, 1.0)
 
 
+def test_a_library_that_is_not_installed_is_told_of_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "find_spec", lambda module: None)
+    with pytest.raises(ConfigurationError, match=r"nixl cannot run here: nixl_cu12 is not installed; pip install"):
+        registry.require_trusted(registry.backend("nixl"), network=True, library=True)
+
+
 def test_a_configuration_that_was_never_verified_has_to_be_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
-    nixl = replace(registry.backend("nixl"), library="")
+    nixl = replace(registry.backend("nixl"), library="", missing=str)
     registry.require_trusted(nixl, network=True, library=False)
     monkeypatch.setenv("UCX_TLS", "rc")
     with pytest.raises(ConfigurationError, match=r"never verified with UCX_TLS=rc.*--trust-transport"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from importlib.util import find_spec
 
 import msgspec
 
@@ -50,6 +51,11 @@ class Backend(msgspec.Struct, frozen=True):
     missing: Callable[[], str] = str
 
 
+def _absent(module: str, remedy: str) -> Callable[[], str]:
+    """Says that a module is not installed, without loading it."""
+    return lambda: "" if find_spec(module) else f"{module} is not installed; {remedy}"
+
+
 _OURS = {
     backend.name: backend
     for backend in (
@@ -72,6 +78,7 @@ _OURS = {
             reach="any host",
             library="mooncake-transfer-engine-non-cuda",
             verified=mooncake.VERIFIED,
+            missing=_absent("mooncake", mooncake.REMEDY),
         ),
         Backend(
             *("nixl", nixl.NIXL_CAPABILITIES, NixlSender, NixlReceiver),
@@ -81,6 +88,7 @@ _OURS = {
             library="nixl-cu12",
             verified=nixl.VERIFIED,
             unverified=nixl.unverified,
+            missing=_absent("nixl_cu12", nixl.REMEDY),
         ),
         Backend(
             *("mori", mori.MORI_CAPABILITIES, mori.refuse, mori.refuse),
