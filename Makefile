@@ -16,7 +16,7 @@ ARGS ?=
 WORKERS ?= 2
 NIGHTLY_RUNS ?= 1000
 
-.PHONY: help setup serve test demo leak lint format proof check mutants nightly tla bench docs constraints clean mooncake nixl
+.PHONY: help setup serve test demo leak lint format proof check mutants nightly tla bench docs constraints clean mooncake nixl conformance
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -97,6 +97,11 @@ docs: $(STAMP) ## write the pages that are generated from code
 	@$(BIN)/python -m proof.claim
 	@$(BIN)/python -m quiesce.lab.check.reference > docs/worlds.md
 	@$(BIN)/python -m quiesce.lab.scenario.docs docs/scenarios.md
+	@$(BIN)/python -m quiesce.transport.conformance.record docs/conformance.json > docs/conformance.md
+
+conformance: $(STAMP) ## run the conformance suite against every transport; writes docs/conformance.json
+	@$(BIN)/python -m quiesce.transport.conformance --record docs/conformance.json
+	@$(BIN)/python -m quiesce.transport.conformance.record docs/conformance.json > docs/conformance.md
 
 constraints: $(STAMP) ## write constraints.txt from the versions in .venv
 	@{ grep '^#' constraints.txt; $(BIN)/python -m pip list --format=freeze --exclude-editable \

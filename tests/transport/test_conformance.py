@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from quiesce.errors import ConfigurationError
 from quiesce.transport import registry
 from quiesce.transport.conformance import checks, conformance
 from quiesce.transport.conformance.__main__ import main
+from quiesce.transport.conformance.candidates import candidate
 from quiesce.transport.conformance.report import CHECKS, Report, Seen
 
 from .installed import skip_unless_here
@@ -25,9 +28,13 @@ LIARS: dict[str, checks.Check] = {
 }
 
 
+EXAMPLE = "docs.example_backend:BACKEND"
+RUNNABLE = [name for name in registry.names() if name != "mori"]
+
+
 def promised(backend: str) -> list[checks.Check]:
     """The conditions of entry, and what the declared capabilities rest on."""
-    capabilities = registry.backend(backend).capabilities
+    capabilities = candidate(backend).capabilities
     proving = (check for name, proofs in checks.PROVES.items() if getattr(capabilities, name) for check in proofs)
     return list(dict.fromkeys((*checks.ALWAYS, *proving)))
 
@@ -35,10 +42,10 @@ def promised(backend: str) -> list[checks.Check]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "check"),
-    [(name, check) for name in registry.names() for check in promised(name)],
+    [(name, check) for name in (*RUNNABLE, EXAMPLE) for check in promised(name)],
     ids=lambda each: each if isinstance(each, str) else each.__name__,
 )
-def test_the_shipped_backends_keep_their_promises(backend: str, check: checks.Check) -> None:
+def test_the_shipped_backends_and_the_example_keep_their_promises(backend: str, check: checks.Check) -> None:
     skip_unless_here(backend)
     check(backend)
 
@@ -48,6 +55,11 @@ def test_the_shipped_backends_keep_their_promises(backend: str, check: checks.Ch
 def test_a_backend_that_lies_is_found_out(liar: str) -> None:
     with pytest.raises(checks.Broken):
         LIARS[liar](f"tests.transport.liars:{liar}")
+
+
+def test_the_example_is_short() -> None:
+    page = Path(__file__).parents[2] / "docs" / "example_backend.py"
+    assert len(page.read_text(encoding="utf-8").splitlines()) <= 60
 
 
 def test_who_claims_what_was_not_seen_does_not_pass() -> None:

@@ -7,7 +7,7 @@ from importlib.metadata import EntryPoint
 import pytest
 from msgspec.structs import replace
 
-from quiesce.errors import ConfigurationError
+from quiesce.errors import ConfigurationError, MachineLacksError
 from quiesce.kv.storage import Pool
 from quiesce.transport import registry
 
@@ -32,7 +32,7 @@ def test_our_backends_are_what_they_say_they_are(name: str) -> None:
 
 
 def test_names() -> None:
-    assert registry.names() == ("shm", "tcp", "mooncake", "nixl")
+    assert registry.names() == ("shm", "tcp", "mooncake", "nixl", "mori")
     assert registry.backend("auto") is registry.backend("shm")
     with pytest.raises(ConfigurationError, match="no transport 'carrier-pigeon'; there are auto, shm, tcp, moon"):
         registry.backend("carrier-pigeon")
@@ -45,13 +45,13 @@ def offered(monkeypatch: pytest.MonkeyPatch, value: str, name: str) -> None:
 
 def test_a_package_offers_one(monkeypatch: pytest.MonkeyPatch) -> None:
     offered(monkeypatch, "tests.transport.liars:NAMED", "pigeon")
-    assert registry.names() == ("shm", "tcp", "mooncake", "nixl", "pigeon")
+    assert registry.names() == ("shm", "tcp", "mooncake", "nixl", "mori", "pigeon")
     assert registry.backend("pigeon").reach == "as far as it flies"
 
 
 def test_nobody_takes_our_names(monkeypatch: pytest.MonkeyPatch) -> None:
     offered(monkeypatch, "tests.transport.liars:NAMED", "tcp")
-    assert registry.names() == ("shm", "tcp", "mooncake", "nixl")
+    assert registry.names() == ("shm", "tcp", "mooncake", "nixl", "mori")
     assert registry.backend("tcp").reach == "any host"
 
 
@@ -67,15 +67,29 @@ def test_what_a_package_offers_is_checked(monkeypatch: pytest.MonkeyPatch, value
 
 
 def test_a_transport_that_asks_nobody_who_they_are_is_used_only_in_a_trusted_network() -> None:
-    mooncake = replace(registry.backend("mooncake"), library="")
+    mooncake = replace(registry.backend("mooncake"), library="", missing=str)
     with pytest.raises(ConfigurationError, match="--trust-network"):
         registry.require_trusted(mooncake, network=False, library=False)
     registry.require_trusted(mooncake, network=True, library=False)
     registry.require_trusted(registry.backend("tcp"), network=False, library=False)
 
 
+def test_mori_is_refused_with_the_reason() -> None:
+    mori = registry.backend("mori")
+    with pytest.raises(ConfigurationError, match=r"mori cannot run here: .*Python 3\.10 and ROCm only"):
+        registry.require_trusted(mori, network=True, library=True)
+    with pytest.raises(MachineLacksError, match=r"Python 3\.10 and ROCm only"):
+        mori.sender(Pool.private(LAYOUT, 1), 1, 1.0)
+
+
+def test_a_library_that_is_not_installed_is_told_of_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "find_spec", lambda module: None)
+    with pytest.raises(ConfigurationError, match=r"nixl cannot run here: nixl_cu12 is not installed; pip install"):
+        registry.require_trusted(registry.backend("nixl"), network=True, library=True)
+
+
 def test_a_configuration_that_was_never_verified_has_to_be_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
-    nixl = replace(registry.backend("nixl"), library="")
+    nixl = replace(registry.backend("nixl"), library="", missing=str)
     registry.require_trusted(nixl, network=True, library=False)
     monkeypatch.setenv("UCX_TLS", "rc")
     with pytest.raises(ConfigurationError, match=r"never verified with UCX_TLS=rc.*--trust-transport"):

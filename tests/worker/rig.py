@@ -13,6 +13,7 @@ from quiesce.engine.engine import AbortFlag, Engine
 from quiesce.engine.shaping import shaping_of
 from quiesce.ids import Attempt, PageTag, RequestId
 from quiesce.kv.allocator import PageAllocator, PageState
+from quiesce.kv.runs import Pages
 from quiesce.kv.storage import Pool
 from quiesce.protocol.dispatch import Sampling, Tokens
 from quiesce.protocol.logprobs import TokenLogprobs
@@ -40,6 +41,7 @@ class Said:
         self.failures: dict[RequestId, Failure] = {}
         self.errors: dict[RequestId, Exception] = {}
         self.unused: list[Attempt] = []
+        self.kept: list[RequestId] = []
         self.steps = 0
 
     def emit(self, sequence: Sequence, tokens: Tokens) -> None:
@@ -52,6 +54,10 @@ class Said:
         self.failures[sequence.request] = failure
         if error is not None:
             self.errors[sequence.request] = error
+
+    def keep(self, sequence: Sequence) -> Pages:
+        self.kept.append(sequence.request)
+        return sequence.own_pages
 
     def lease_unused(self, sequence: Sequence) -> None:
         if sequence.attempt is not None:

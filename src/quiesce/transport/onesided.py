@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -91,10 +91,10 @@ def _copies(source: int, target: int, n_bytes: int) -> Copies:
     return np.array([[source, target, n_bytes]], np.uint64)
 
 
-class Line(Protocol):
-    """What one thread writes to one peer with. Used by that thread only."""
+class Line:
+    """What one thread writes to one peer with, used by that thread only. A backend says at least how it copies."""
 
-    broken: str
+    broken = ""
     """Why nothing can be written with it any more, or ""."""
 
     def lend(self, staging: Words) -> None:
@@ -105,34 +105,21 @@ class Line(Protocol):
 
     def copy(self, copies: Copies, wanted: Callable[[], bool]) -> str:
         """Place all `copies` and say "", or why that is not known. Returns soon after `wanted` says no."""
+        raise NotImplementedError
 
     def tend(self) -> float | None:
         """Look after what never ended. In how many seconds to do so again; None: there is nothing."""
+        return None
 
     def close(self) -> None:
         """No source is read any more."""
 
 
-class NoLine:
+class NoLine(Line):
     """In the place of a line that could not be made."""
 
     def __init__(self, why: str) -> None:
         self.broken = why
-
-    def lend(self, staging: Words) -> None:
-        """Never called."""
-
-    def take_back(self, staging: Words) -> None:
-        """Never called."""
-
-    def copy(self, copies: Copies, wanted: Callable[[], bool]) -> str:
-        return self.broken
-
-    def tend(self) -> None:
-        """Nothing is under way."""
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 A = TypeVar("A", bound=PoolAddresses)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from importlib.util import find_spec
 
 import msgspec
 
 from quiesce.errors import ConfigurationError
 from quiesce.kv.storage import Pool
 from quiesce.protocol.hello import Capabilities
+from quiesce.transport import mori
 from quiesce.transport.contract import Receiver, Sender
 from quiesce.transport.mooncake import library as mooncake
 from quiesce.transport.mooncake.receiver import MooncakeReceiver
@@ -32,7 +34,8 @@ class Backend(msgspec.Struct, frozen=True):
 
     `shared_pool` says that decode's pool must be made by `Pool.shared`. `fence` says in words what proves *fenced*,
     `reach` how far pages can travel. `library` is the distribution that it drives, `verified` the version of it that
-    passed the conformance suite; both "" for what is all ours. `unverified()` says what of the configuration never did.
+    passed the conformance suite; both "" for what is all ours. `unverified()` says what of the configuration never did,
+    `missing()` why it cannot run here; both "" when all is well.
     """
 
     name: str
@@ -45,6 +48,12 @@ class Backend(msgspec.Struct, frozen=True):
     library: str = ""
     verified: str = ""
     unverified: Callable[[], str] = str
+    missing: Callable[[], str] = str
+
+
+def _absent(module: str, remedy: str) -> Callable[[], str]:
+    """Says that a module is not installed, without loading it."""
+    return lambda: "" if find_spec(module) else f"{module} is not installed; {remedy}"
 
 
 _OURS = {
@@ -69,6 +78,7 @@ _OURS = {
             reach="any host",
             library="mooncake-transfer-engine-non-cuda",
             verified=mooncake.VERIFIED,
+            missing=_absent("mooncake", mooncake.REMEDY),
         ),
         Backend(
             *("nixl", nixl.NIXL_CAPABILITIES, NixlSender, NixlReceiver),
@@ -78,6 +88,14 @@ _OURS = {
             library="nixl-cu12",
             verified=nixl.VERIFIED,
             unverified=nixl.unverified,
+            missing=_absent("nixl_cu12", nixl.REMEDY),
+        ),
+        Backend(
+            *("mori", mori.MORI_CAPABILITIES, mori.refuse, mori.refuse),
+            shared_pool=False,
+            fence="never: nothing was seen",
+            reach="nowhere yet",
+            missing=mori.missing,
         ),
     )
 }
@@ -102,13 +120,15 @@ def require_trusted(chosen: Backend, *, network: bool, library: bool) -> None:
 
     `network`: everybody who reaches the data ports is trusted. `library`: the installed version is, unverified.
     """
+    if why := chosen.missing():
+        raise ConfigurationError([f"transport {chosen.name} cannot run here: {why}"])
     problems = []
     if not chosen.capabilities.authenticated and not network:
         problems.append(
             f"transport {chosen.name} asks nobody who they are: whoever reaches its ports can write into KV pages; "
             "say --trust-network if nobody else does"
         )
-    installed = _installed(chosen.library)
+    installed = installed_version(chosen.library)
     if installed and installed != chosen.verified and not library:
         problems.append(
             f"transport {chosen.name} was verified with {chosen.library} {chosen.verified}, not with {installed}; "
@@ -120,7 +140,7 @@ def require_trusted(chosen: Backend, *, network: bool, library: bool) -> None:
         raise ConfigurationError(problems)
 
 
-def _installed(library: str) -> str:
+def installed_version(library: str) -> str:
     """The version of a distribution; "" when it is not here, which its own import will say better."""
     try:
         return version(library) if library else ""

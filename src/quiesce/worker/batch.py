@@ -17,6 +17,7 @@ from quiesce.errors import InvariantBroken, OutOfPages
 from quiesce.ids import RequestId
 from quiesce.integrity.watch import TagWatch
 from quiesce.kv.allocator import PageAllocator, PageState
+from quiesce.kv.runs import Pages
 from quiesce.kv.storage import Pool
 from quiesce.protocol.dispatch import Tokens
 from quiesce.protocol.logprobs import TokenLogprobs
@@ -49,6 +50,9 @@ class BatchOwner(Protocol):
     def emit(self, sequence: Sequence, tokens: Tokens) -> None: ...
     def fail(self, sequence: Sequence, failure: Failure, error: Exception | None = None) -> None:
         """The sequence ends without an answer, because of `error` if there was one."""
+
+    def keep(self, sequence: Sequence) -> Pages:
+        """The sequence ended well: the prefix cache may take pages of it. Those of the batch's that are to be freed."""
 
     def lease_unused(self, sequence: Sequence) -> None:
         """The sequence no longer uses the pages of its hand-off."""
@@ -205,13 +209,11 @@ class Batch:
 
     def _break(self, sequence: Sequence, error: Exception) -> None:
         """An error that is this sequence's own ends it; the others do not notice."""
-        sequence.ended = True
-        self._owner.fail(sequence, COMPUTE_FAILED, error)
+        self._fail(sequence, COMPUTE_FAILED, error)
 
     def _cannot_go_on(self, sequence: Sequence) -> None:
         """Nothing can be drawn under its grammar: that is its own fault, and no lost step."""
-        sequence.ended = True
-        self._owner.fail(sequence, rejection(grammar_failed(sequence.problem), Fault.CLIENT))
+        self._fail(sequence, rejection(grammar_failed(sequence.problem), Fault.CLIENT))
 
     def _count_lost(self, rows: list[Sequence], drawn: Drawn) -> None:
         """Raise the error of a step in which nobody got a token, if it was not the first such step."""
@@ -272,8 +274,7 @@ class Batch:
             self._fail_for_room(sequence)
 
     def _fail_for_room(self, sequence: Sequence) -> None:
-        sequence.ended = True
-        self._owner.fail(sequence, NO_PAGE_LEFT)
+        self._fail(sequence, NO_PAGE_LEFT)
 
     def allocate(self, n_pages: int, owner: str) -> tuple[NDArray[np.int32], int]:
         """Pages that only this worker ever writes, stamped at once. Raises OutOfPages."""
@@ -331,8 +332,12 @@ class Batch:
 
     def _taint(self, sequence: Sequence) -> None:
         """A page lost its tag: somebody else wrote it. The answer ends and the pages stay out of circulation."""
-        sequence.ended = sequence.tainted = True
-        self._owner.fail(sequence, FOREIGN_CONTEXT)
+        sequence.tainted = True
+        self._fail(sequence, FOREIGN_CONTEXT)
+
+    def _fail(self, sequence: Sequence, failure: Failure, error: Exception | None = None) -> None:
+        sequence.ended = sequence.failed = True
+        self._owner.fail(sequence, failure, error)
 
     def _sweep(self) -> None:
         """Take ended sequences out, now that no step reads or writes their pages."""
@@ -352,11 +357,11 @@ class Batch:
         self._table_rows = []
 
     def _give_back(self, sequence: Sequence) -> None:
-        own = sequence.pages[sequence.borrowed_pages :]
         if sequence.tainted:
-            self._allocator.mark(own, PageState.QUARANTINED)
-        elif len(own):
-            self._allocator.release(own)
+            self._allocator.mark(sequence.own_pages, PageState.QUARANTINED)
+        else:
+            ended_well = sequence.ended and not sequence.failed  # else it is retracted, or not to be trusted
+            self._allocator.release(self._owner.keep(sequence) if ended_well else sequence.own_pages)
         _leave_prefix(sequence)
         self._owner.lease_unused(sequence)
         sequence.pages, sequence.tags = np.empty(0, np.int32), np.empty(0, np.uint64)

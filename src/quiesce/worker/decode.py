@@ -10,7 +10,7 @@ from quiesce.errors import OutOfPages, RequestRejected, invariant
 from quiesce.ids import Attempt, RequestId
 from quiesce.kv.allocator import Allocation, PageState
 from quiesce.kv.prefix_cache import Reader
-from quiesce.kv.runs import pack_runs
+from quiesce.kv.runs import Pages, pack_runs
 from quiesce.protocol import receiver
 from quiesce.protocol.dispatch import Accepted, Load, Peers, RoomView, WorkerFrame
 from quiesce.protocol.messages import Envelope, Failure, Fault, Lease
@@ -220,6 +220,15 @@ class DecodeWorker(GeneratingWorker):
         self.announce()
 
     # ------------------------------------------------------------ what the batch says
+
+    def keep(self, sequence: Sequence) -> Pages:
+        """What was computed here, on a verified context, may begin the next turn's prompt: prefill need not send it.
+
+        One that was retracted came back on copies of its pages, and its lease is over: nothing of it is kept.
+        """
+        if sequence.attempt is None:
+            return sequence.own_pages
+        return self.handoffs[sequence.attempt].keep(self.parts.prefixes, sequence)
 
     def lease_unused(self, sequence: Sequence) -> None:
         if sequence.attempt is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from quiesce.ids import RequestId
+from quiesce.kv.runs import Pages
 from quiesce.protocol.admission import admit_decode
 from quiesce.protocol.dispatch import Failed, Tokens
 from quiesce.protocol.logprobs import TokenLogprobs
@@ -81,6 +82,10 @@ class GeneratingWorker(WorkerProcess):
             about = ids(request=sequence.request, attempt=sequence.attempt, pages=len(sequence.pages))
             log.error("a page of a running context lost its tag: its pages are quarantined", extra=about)
         self.tell_failed(sequence.request, failure)
+
+    def keep(self, sequence: Sequence) -> Pages:
+        """Nothing, unless a subclass keeps answers: cached tokens count alike with and without a hand-off."""
+        return sequence.own_pages
 
     def lease_unused(self, sequence: Sequence) -> None:
         """Nothing was leased, unless a subclass leases."""

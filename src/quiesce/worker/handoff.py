@@ -11,7 +11,7 @@ from quiesce.kv.allocator import Allocation
 from quiesce.kv.prefix_cache import PrefixCache, Reader
 from quiesce.kv.runs import Pages
 from quiesce.worker.request import Request
-from quiesce.worker.sequence import Generation
+from quiesce.worker.sequence import Generation, Sequence
 
 
 class Handoff:
@@ -45,6 +45,17 @@ class Handoff:
         pages = np.concatenate([self.reader.pages, self.allocation.pages])
         prefixes.insert(self.reader, submit.salt, submit.token_ids, pages)
         self.own_pages = pages[len(self.reader.pages) :]
+
+    def keep(self, prefixes: PrefixCache, sequence: Sequence) -> Pages:
+        """The answer ended well: full pages of prompt and answer may be shared. The batch's pages that were not taken.
+
+        The lease's last page, which the answer went on filling, may be among those that were.
+        """
+        submit = self.request.submit
+        tokens = submit.token_ids + sequence.computed_ids
+        rest = prefixes.deposit(self.reader, submit.salt, tokens, sequence.pages)
+        self.own_pages = self.own_pages[np.isin(self.own_pages, rest)]
+        return sequence.own_pages[np.isin(sequence.own_pages, rest)]
 
     def commit(self) -> PageTag:
         """Nothing may be written any more: the tag whose permission ends."""

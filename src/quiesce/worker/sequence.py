@@ -65,7 +65,7 @@ class Sequence:
     `position` counts the tokens whose KV is in the pages; `last_token` is sampled and not yet in them. `saved` has the
     pages' bytes while the sequence is retracted. `rank` says who goes on when pages are short. `cached_tokens` of the
     prompt were not computed for it. `awaited`: the batch looks again when its mask is there. In `misses` steps it had
-    no mask in time.
+    no mask in time. `failed`: it ended, and not because it was complete or nobody wanted more of it.
     """
 
     def __init__(
@@ -73,10 +73,11 @@ class Sequence:
     ) -> None:
         self.request = request
         self.generation = generation
-        self.position = position
+        self.position = self._prompt_tokens = position
         self.shaping = shaping
         self.last_token = -1
         self.generated = 0
+        self._said: list[int] = []
         self.pages: NDArray[np.int32] = np.empty(0, np.int32)
         self.tags: NDArray[np.uint64] = np.empty(0, np.uint64)
         self.borrowed_pages = 0
@@ -86,6 +87,7 @@ class Sequence:
         self.saved: NDArray[np.float32] | None = None
         self.rank = rank_of(generation.priority, 0)
         self.ended = False
+        self.failed = False
         self.tainted = False
         self.awaited = False
         self.misses = 0
@@ -121,6 +123,16 @@ class Sequence:
         """How many more tokens it may say."""
         return self.generation.max_tokens - self.generated
 
+    @property
+    def own_pages(self) -> NDArray[np.int32]:
+        """Those that are the batch's to free."""
+        return self.pages[self.borrowed_pages :]
+
+    @property
+    def computed_ids(self) -> bytes:
+        """Those tokens of its answer whose KV is in the pages, packed as in a request."""
+        return np.array(self._said[: self.position - self._prompt_tokens], "<u4").tobytes()
+
     def own(self, pages: NDArray[np.int32], tag: int | NDArray[np.uint64]) -> None:
         """Append pages that bear this tag, or each its own."""
         self.pages = np.concatenate([self.pages, pages])
@@ -129,6 +141,7 @@ class Sequence:
     def accept(self, token: int, told: TokenLogprobs | None = None) -> Tokens:
         """Take the next drawn token; what to say of it, and whether and why the sequence ends."""
         self.last_token = token
+        self._said.append(token)
         self.generated += 1
         self.awaited = False
         if self.shaping is not None:

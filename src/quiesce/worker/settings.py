@@ -59,7 +59,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
     page_size: Annotated[int, Meta(ge=1, le=1024, description="Tokens per KV page.")] = 16
     prefix_cache: Annotated[
-        Literal["on", "off"], Meta(description="Keep the pages of finished prompts, for prompts that begin alike.")
+        Literal["on", "off"],
+        Meta(description="Keep pages of prompts (decode: of answers too) for those that begin alike."),
     ] = "on"
     max_prefill_tokens: Annotated[int, Meta(ge=1, description="Tokens per prefill chunk.")] = 512
     max_running_requests: Annotated[int, Meta(ge=1, le=4096, description="Requests decoded in one batch.")] = 32

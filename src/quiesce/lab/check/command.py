@@ -14,7 +14,7 @@ from quiesce.errors import UsageError
 from quiesce.lab.check import show
 from quiesce.lab.check.job import Found, cores, explored_all
 from quiesce.lab.explorer.config import Config
-from quiesce.lab.explorer.worlds import FULL, SMALL
+from quiesce.lab.explorer.worlds import FULL, LARGER, SMALL
 from quiesce.lab.mutants.mutant import Mutant
 from quiesce.lab.mutants.registry import BY_NAME, MUTANTS
 from quiesce.lab.scenario.record import write
@@ -67,7 +67,7 @@ def command(
 
 def _list() -> None:
     click.echo("worlds of small bounds\n" + "\n".join(f"  {name}" for name in SMALL))
-    click.echo("worlds of full bounds, besides\n" + "\n".join(f"  {name}" for name in FULL if name not in SMALL))
+    click.echo("worlds of full bounds, besides\n" + "\n".join(f"  {name}" for name in LARGER))
     seen = [each for each in MUTANTS if each.world is not None]
     click.echo("mutants\n" + "\n".join(f"  {each.name} (rule {each.rule})" for each in seen))
 
@@ -86,7 +86,7 @@ def _chosen(bounds: str, names: tuple[str, ...], mutant: Mutant | None) -> Mappi
     if names:
         return {name: FULL[name] for name in names}
     if mutant is None:
-        return SMALL if bounds == "small" else FULL
+        return SMALL if bounds == "small" else LARGER | SMALL
     if mutant.world is None:
         raise UsageError(
             f"No world shows '{mutant.name}'; what fails is the check {mutant.check} in the tests of the protocol."

@@ -1,15 +1,17 @@
-"""`python -m quiesce.transport.conformance [BACKEND ...]`: all known backends when none is named.
+"""`python -m quiesce.transport.conformance [--record FILE] [BACKEND ...]`: all that can run here when none is named.
 
-A backend that is being written is named `package.module:ATTRIBUTE`.
+A backend that is being written is named `package.module:ATTRIBUTE`. FILE takes what was seen, for docs/conformance.md.
 """
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 from quiesce.errors import ConfigurationError
 from quiesce.transport import registry
 from quiesce.transport.conformance.candidates import candidate
+from quiesce.transport.conformance.record import encode, record_of
 from quiesce.transport.conformance.report import Report, Seen, conformance
 
 
@@ -24,20 +26,22 @@ def verdict(report: Report) -> str:
     return f"{report.backend}: {'passes' if report.passed else 'FAILS'}; seen: {words}{missing}"
 
 
-def main(names: list[str]) -> int:
+def main(words: list[str]) -> int:
     """0 when every backend passes, 1 when one does not, 2 for a name that is unknown."""
+    into, names = (Path(words[1]), words[2:]) if len(words) > 1 and words[0] == "--record" else (None, words)
     try:
-        backends = [name for name in names or registry.names() if candidate(name)]
+        backends = [name for name in names or registry.names() if not candidate(name).missing() or names]
     except ConfigurationError as error:
         print(error, file=sys.stderr)
         return 2
-    verdicts = []
+    reports = []
     for name in backends:
         print(name)
-        report = conformance(name, show)
-        print(verdict(report))
-        verdicts.append(report.passed)
-    return 0 if all(verdicts) else 1
+        reports.append(conformance(name, show))
+        print(verdict(reports[-1]))
+    if into:
+        into.write_bytes(encode(record_of(reports)))
+    return 0 if all(report.passed for report in reports) else 1
 
 
 if __name__ == "__main__":

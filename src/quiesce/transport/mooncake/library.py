@@ -11,6 +11,7 @@ from quiesce.transport.onesided import PoolAddresses
 
 VERIFIED = "0.3.13.post1"
 """The version that the conformance suite was run against."""
+REMEDY = "pip install 'quiesce[mooncake]', and Debian's package libibverbs1."
 # No fence: unregistering a window does not stop what is being placed into it (measured; docs/transports.md).
 MOONCAKE_CAPABILITIES = Capabilities(drain_ack=True, source_fence=True, bounds_checked=True)
 MOST_ENTRIES = 1024
@@ -36,7 +37,7 @@ def engine(host: str, call_deadline_s: float) -> Any:
     except ImportError as error:
         raise MachineLacksError(
             f"Mooncake's transfer engine cannot be loaded: {error}",
-            remedy="pip install 'quiesce[mooncake]', and Debian's package libibverbs1.",
+            remedy=REMEDY,
         ) from error
     made = TransferEngine()
     if made.initialize(host, "P2PHANDSHAKE", "tcp", ""):

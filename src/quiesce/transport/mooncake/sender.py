@@ -9,23 +9,15 @@ from quiesce.kv.storage import Pool, segment_of
 from quiesce.transport.departure import Departure
 from quiesce.transport.lanes import DEFAULT_CALL_DEADLINE_S
 from quiesce.transport.mooncake.library import MOONCAKE_CAPABILITIES, MOST_ENTRIES, MooncakeDescriptor, engine
-from quiesce.transport.onesided import Copies, OneSidedSender, Words
+from quiesce.transport.onesided import Copies, Line, OneSidedSender
 
 
-class MooncakeLine:
-    """A session of the sender's engine."""
-
-    broken = ""
+class MooncakeLine(Line):
+    """A session of the sender's engine, which ends with its sender. Over TCP it copies from any memory."""
 
     def __init__(self, engine: Any, session: str) -> None:
         self._engine = engine
         self._session = session
-
-    def lend(self, staging: Words) -> None:
-        """Over TCP the library copies from any memory."""
-
-    def take_back(self, staging: Words) -> None:
-        """As in `lend`."""
 
     def copy(self, copies: Copies, wanted: Callable[[], bool]) -> str:
         for first in range(0, len(copies), MOST_ENTRIES):
@@ -33,12 +25,6 @@ class MooncakeLine:
             if not wanted() or self._engine.batch_transfer_sync_write(self._session, *batch):
                 return "Mooncake reports a failure; bytes may still land"
         return ""
-
-    def tend(self) -> None:
-        """The library's own threads do what is to be done."""
-
-    def close(self) -> None:
-        """The engine ends with its sender."""
 
 
 class MooncakeSender(OneSidedSender[MooncakeDescriptor]):

@@ -17,6 +17,7 @@ from quiesce.transport.onesided import PoolAddresses
 
 VERIFIED = "1.5.1"
 """The version that the conformance suite was run against."""
+REMEDY = "pip install --no-deps nixl-cu12, on Linux for x86-64 or ARM."
 # No fence: the receiver checks nothing, so nothing that it does stops a writer (measured; docs/transports.md).
 NIXL_CAPABILITIES = Capabilities(drain_ack=True, source_fence=True, bounds_checked=True)
 PROGRESS_US = 10_000
@@ -55,9 +56,7 @@ def library() -> ModuleType:
     try:
         import nixl_cu12._bindings as bindings
     except ImportError as error:
-        raise MachineLacksError(
-            f"NIXL cannot be loaded: {error}", remedy="pip install --no-deps nixl-cu12, on Linux for x86-64 or ARM."
-        ) from error
+        raise MachineLacksError(f"NIXL cannot be loaded: {error}", remedy=REMEDY) from error
     finally:
         logging.raiseExceptions = raises  # the library switches it off for everybody
     found: ModuleType = bindings

@@ -14,14 +14,14 @@ from quiesce.kv.storage import Pool
 from quiesce.transport.departure import Departure
 from quiesce.transport.lanes import DEFAULT_CALL_DEADLINE_S
 from quiesce.transport.nixl.library import NIXL_CAPABILITIES, NixlDescriptor, agent, library, memory
-from quiesce.transport.onesided import Copies, OneSidedSender, Words
+from quiesce.transport.onesided import Copies, Line, OneSidedSender, Words
 
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 50e-6, 2e-3
 WATCH_S = 0.05
 """How often transfers are looked at that outlived their deadline."""
 
 
-class NixlLine:
+class NixlLine(Line):
     """An agent of its own that knows one peer.
 
     It never connects twice by one descriptor: whoever answers at the same port and address may be a later life, and
@@ -30,7 +30,6 @@ class NixlLine:
 
     def __init__(self, pool: Pool, described: NixlDescriptor) -> None:
         """Raises HandshakeRefused, MachineLacksError."""
-        self.broken = ""
         self._nixl = library()
         self._agent: Any = agent(f"quiesce-{secrets.token_hex(8)}", described.host, progress=False)
         self._agent.registerMem(memory((pool.base_address, pool.pages * pool.layout.page_bytes)))
