@@ -17,7 +17,7 @@ BUDGETS_S = {
     "lab": 760,
     "mutants": 15,
     "proof": 150,
-    "protocol": 40,
+    "protocol": 60,
     "router": 360,
     "telemetry": 70,
     "text": 20,
