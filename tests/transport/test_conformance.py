@@ -31,6 +31,8 @@ LIARS: dict[str, checks.Check] = {
 EXAMPLE = "docs.example_backend:BACKEND"
 RUNNABLE = [name for name in registry.names() if name != "mori"]
 
+LOOKS = 5
+
 
 def promised(backend: str) -> list[checks.Check]:
     """The conditions of entry, and what the declared capabilities rest on."""
@@ -53,8 +55,16 @@ def test_the_shipped_backends_and_the_example_keep_their_promises(backend: str, 
 @pytest.mark.slow
 @pytest.mark.parametrize("liar", LIARS)
 def test_a_backend_that_lies_is_found_out(liar: str) -> None:
-    with pytest.raises(checks.Broken):
+    """Some lies show only when the kernel's queues are full at the right moment: a check looks a few times."""
+    assert any(is_found_out(liar) for _ in range(LOOKS))
+
+
+def is_found_out(liar: str) -> bool:
+    try:
         LIARS[liar](f"tests.transport.liars:{liar}")
+    except checks.Broken:
+        return True
+    return False
 
 
 def test_the_example_is_short() -> None:

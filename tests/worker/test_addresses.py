@@ -61,3 +61,12 @@ def test_a_start_that_could_not_work_between_hosts_is_refused(role: Role, told: 
 )
 def test_auto_takes_what_reaches_the_peers(role: Role, told: dict[str, Any], transport: str) -> None:
     assert with_transport(settings(role, **told)).transport == transport
+
+
+def test_the_log_says_which_transport_auto_took_and_why(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        with_transport(settings("prefill"))
+        with_transport(settings("prefill", listen="tcp://10.0.0.2:1"))
+    here, there = caplog.messages
+    assert here == "--transport auto takes shm: workers pair over Unix sockets, on one host"
+    assert there.startswith("--transport auto takes tcp: workers pair over TCP, perhaps between hosts, and of what")

@@ -51,7 +51,11 @@ def with_transport(settings: WorkerSettings) -> WorkerSettings:
         return settings
     across = bool(_pairing_over_tcp(settings))
     chosen = AUTO_BETWEEN_HOSTS if across else AUTO
-    why = "workers pair over TCP, perhaps between hosts" if across else "workers pair over Unix sockets, on one host"
+    why = (
+        "workers pair over TCP, perhaps between hosts, and of what reaches there it alone can stop a late write"
+        if across
+        else "workers pair over Unix sockets, on one host"
+    )
     log.info("--transport auto takes %s: %s", chosen, why)
     return msgspec.structs.replace(settings, transport=chosen)
 

@@ -76,7 +76,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Meta(
             max_length=64,
-            description="How pages travel: shm, tcp, mooncake, nixl, or one that a package offers. auto takes shm.",
+            description="How pages travel: shm, tcp, mooncake, nixl, or one that a package offers. auto takes shm "
+            "on one host, tcp between hosts.",
         ),
     ] = "auto"
     data_host: Annotated[
