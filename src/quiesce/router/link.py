@@ -203,7 +203,7 @@ class WorkerLink:
         self._stream.close()
         self._stream = None
         if self.welcome is not None:
-            told = logging.INFO if self.load.reason == LEAVING else logging.WARNING
+            told = logging.INFO if self.dismissed or self.load.reason == LEAVING else logging.WARNING
             level = logging.DEBUG if self._listener.stopping else told
             _log.log(level, "worker is gone", extra=ids(worker_name=self.name, incarnation=self.welcome.incarnation))
             self._listener.on_lost(self)

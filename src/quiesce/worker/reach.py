@@ -35,8 +35,11 @@ def check_peers(settings: WorkerSettings, security: Security, workers: NamedWork
     ConfigurationError."""
     peers = peers_of(settings, workers)
     require_security(peers.values(), security)
-    if backend(settings.transport).shared_pool and any(isinstance(each, TcpAddress) for each in peers.values()):
+    met = [each for each in peers.values() if isinstance(each, TcpAddress)]
+    if met and backend(settings.transport).shared_pool:
         raise ConfigurationError([f"--transport {settings.transport} shares memory, which ends at this host"])
+    if met and (problems := _data_host(settings, met)):
+        raise ConfigurationError(problems)
 
 
 def check_reach(settings: WorkerSettings) -> None:
