@@ -11,18 +11,18 @@ BUDGETS_S = {
     "cli": 120,
     "control": 15,
     "doctor": 35,
-    "engine": 200,
+    "engine": 240,
     "integrity": 5,
     "kv": 20,
     "lab": 760,
     "mutants": 15,
     "proof": 150,
-    "protocol": 40,
-    "router": 380,
+    "protocol": 60,
+    "router": 360,
     "telemetry": 70,
     "text": 20,
     "transport": 90,
-    "worker": 340,
+    "worker": 320,
 }
 """Seconds of the tests of a room, added up over processes. What does not fit belongs to `make nightly`."""
 
