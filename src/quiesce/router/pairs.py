@@ -70,6 +70,8 @@ def unfit(link: WorkerLink, model: str) -> str:
         return f"serves model {link.welcome.model}, not {model}"
     if not link.answers:
         return "does not answer"
+    if link.dismissed:
+        return "is no longer named by --workers-file"
     return "" if link.load.ready else link.load.reason or "not ready"
 
 
