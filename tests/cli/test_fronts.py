@@ -51,10 +51,11 @@ def test_free_ports_are_found_and_told_to_the_router() -> None:
 
 
 def test_a_port_that_is_taken_is_a_problem_before_the_start() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    host = "127.0.0.77"  # where nobody else takes the port before it
+    with socket.create_server((host, 0)) as taken:
         port = taken.getsockname()[1]
-        (problem,) = front_problems(composed(fronts=str(port - 1), front_key=KEY))
-    assert problem == f"--fronts {port - 1} --front-host 127.0.0.1: port {port}: Address already in use"
+        (problem,) = front_problems(composed(fronts=str(port - 1), front_host=host, front_key=KEY))
+    assert problem == f"--fronts {port - 1} --front-host {host}: port {port}: Address already in use"
 
 
 def test_the_port_of_our_own_router_is_no_other_process() -> None:

@@ -85,6 +85,24 @@ async def test_a_crashed_child_lives_again(roll: Roll) -> None:
         assert words == ["a was killed by SIGKILL; it starts again now"]
 
 
+async def test_who_was_not_told_to_stop_yet_lives_again_for_those_who_were(roll: Roll) -> None:
+    async with supervisor(Words(), spec(roll, "router", "stubborn"), spec(roll, "worker", "steady")) as house:
+        lives = await roll.called(2)
+        for life in lives.values():
+            house.mark_ready(life.name)
+            await life.up()
+        draining = asyncio.create_task(house.drain([(("router",), 60.0), (("worker",), 60.0)]))
+        await house.children["router"].stopping.wait()
+        lives["worker"].kill()
+        again = (await roll.called())["worker"]
+        await again.up()
+        lives["router"].kill()
+        await draining
+        await again.gone()
+        assert house.children["worker"].lives == 2
+    assert roll.calls.empty()
+
+
 async def test_a_child_that_stops_as_told_lives_again_at_once_and_is_no_accident(roll: Roll) -> None:
     words = Words()
     house = Supervisor([spec(roll, "a", "steady")], words.say, environ=os.environ)

@@ -30,6 +30,8 @@ def test_workers_that_fit() -> None:
         ({"layout_fingerprint": "x"}, "KV layout differs"),
         ({"payload_digest": "blake2b"}, "payload digest setting differs"),
         ({"transport": "tcp"}, "transport differs"),
+        ({"ranks": 2}, "number of ranks differs: d0 has 1, p0 has 2"),
+        ({"capabilities": Capabilities(authenticated=True)}, "neither drain_ack nor fence at p0"),
         ({"role": "decode"}, "both workers are decode"),
     ],
 )

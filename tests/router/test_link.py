@@ -16,10 +16,15 @@ import pytest
 
 from quiesce.control.frames import encode
 from quiesce.control.stream import listen
-from quiesce.ids import mint_incarnation
-from quiesce.protocol.dispatch import DISPATCH_VERSION, Load, Welcome
+from quiesce.ids import RequestId, Room, mint_incarnation
+from quiesce.protocol.dispatch import DISPATCH_VERSION, Load, Sampling, Submit, Welcome
+from quiesce.protocol.pairing import CallOff
 from quiesce.router import link
+from quiesce.router.failures import CLIENT_GONE
 from quiesce.router.fleet import Fleet
+from quiesce.router.pairs import unfit
+
+from .fake_worker import FakeWorker, nothing
 
 WELCOME = Welcome("w", "aggregated", mint_incarnation(), "tiny", "f", 64, 64, 16, 8, version=DISPATCH_VERSION)
 
@@ -204,3 +209,33 @@ async def test_a_link_that_ends_begins_anew_and_the_others_go_on(path: Path, mon
     async with workers(path, second), running(fleet) as task:
         await until_present(fleet, 2)
         assert not task.done()
+
+
+async def test_workers_come_and_go_while_the_router_runs(path: Path) -> None:
+    """One that is no longer named gets nothing new, and its link ends when what runs there has ended."""
+    one, two = (FakeWorker(path.with_name(f"{n}.sock"), f"worker-{n}", "aggregated", nothing) for n in "ab")
+    for worker in (one, two):
+        await worker.start()
+    fleet = Fleet([one.path], model="tiny")
+    running = asyncio.ensure_future(fleet.run())
+    async with asyncio.timeout(20):
+        while not fleet.pairs():
+            await fleet.wait_for_change()
+        (first,) = fleet.links
+        submit = Submit(RequestId("r"), Room(1), b"\0" * 4, Sampling(temperature=0.0))
+        halves = fleet.start(submit, first, None)
+        await one.submitted()
+        fleet.expect([two.path])
+        assert first in fleet.links
+        assert unfit(first, "tiny") == "is no longer named by --workers-file"
+        while [pair.decode.name for pair in fleet.pairs()] != ["worker-b"]:
+            await fleet.wait_for_change()
+        fleet.end(halves, CallOff(CLIENT_GONE))
+        assert [link.name for link in fleet.links] == ["worker-b"]
+        fleet.expect([two.path, one.path])
+        while len(fleet.pairs()) < 2:
+            await fleet.wait_for_change()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    for worker in (one, two):
+        await worker.stop()

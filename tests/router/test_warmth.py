@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import httpx
 import numpy as np
 import pytest
 
 from quiesce.ids import Incarnation
 from quiesce.lab.cluster import Cluster
+from quiesce.protocol.dispatch import NO_PREFIX_CACHE, Load, Sampling, Welcome
+from quiesce.router.fleet import Fleet
+from quiesce.router.link import WorkerLink
+from quiesce.router.order import Order
+from quiesce.router.pairs import Pair, choose
 from quiesce.router.warmth import BLOCK_TOKENS, MOST_BLOCKS, MOST_LIVES, Warmth, beginnings
 
 ONE, OTHER = Incarnation("a" * 32), Incarnation("b" * 32)
@@ -55,6 +62,34 @@ def test_a_block_has_few_lives_and_the_latest() -> None:
         warmth.remember(digests, (life,))
     share = warmth.shares(digests)
     assert [share(life) for life in lives] == [0.0, 0.0, 1.0, 1.0, 1.0, 1.0]
+
+
+def worker(life: Incarnation, free_tokens: int, *facts: tuple[str, str]) -> WorkerLink:
+    link = WorkerLink(Path(life), Fleet([]))
+    link.welcome = Welcome(life, "aggregated", life, "m", "", 4096, 4096, 16, 8, facts=facts)
+    link.load = Load(0, 0, free_tokens)
+    return link
+
+
+@pytest.mark.parametrize(
+    ("free_tokens", "facts", "warm"),
+    [
+        (400, (), True),
+        (399, (), False),  # the rest of the prompt would wait for pages there
+        (4096, (NO_PREFIX_CACHE,), False),
+    ],
+)
+def test_a_cache_is_worth_nothing_where_there_is_none_or_no_room(
+    free_tokens: int, facts: tuple[tuple[str, str], ...], warm: bool
+) -> None:
+    order = Order(token_ids=b"", prompt_tokens=800, sampling=Sampling(), max_tokens=1)
+    pairs = [Pair(worker(ONE, free_tokens, *facts)), Pair(worker(OTHER, 4096))]
+    chosen = [choose(pairs, order, frozenset(), turn, warmth=half_of_one)[0].lives for turn in range(2)]
+    assert chosen == ([(ONE,), (ONE,)] if warm else [(ONE,), (OTHER,)])
+
+
+def half_of_one(life: Incarnation) -> float:
+    return 0.5 if life == ONE else 0.0
 
 
 @pytest.mark.slow

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
 
+from quiesce.control.address import TcpAddress
+from quiesce.control.security import Security
+from quiesce.control.workers_file import NamedWorkers
 from quiesce.errors import ConfigurationError
 from quiesce.worker.main import run
-from quiesce.worker.reach import with_transport
+from quiesce.worker.reach import check_peers, with_transport
 from quiesce.worker.settings import Role
 
 from .requests import settings
@@ -70,3 +74,19 @@ def test_the_log_says_which_transport_auto_took_and_why(caplog: pytest.LogCaptur
     here, there = caplog.messages
     assert here == "--transport auto takes shm: workers pair over Unix sockets, on one host"
     assert there.startswith("--transport auto takes tcp: workers pair over TCP, perhaps between hosts, and of what")
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [
+        ({"transport": "shm"}, "shares memory, which ends at this host"),
+        ({"transport": "tcp"}, "--data-host 127.0.0.1 cannot be reached from 10.0.0.2"),
+        ({"transport": "tcp", "data_host": "10.0.0.1"}, ""),
+        ({"transport": "tcp", "data_host": "10.0.0.1", "peer": ("prefill-0=unix:/run/p.sock",)}, "named by --peer and"),
+    ],
+)
+def test_a_peer_that_a_file_names_later_must_be_within_reach(told: dict[str, Any], why: str) -> None:
+    named = NamedWorkers(prefill={"prefill-0": TcpAddress("10.0.0.2", 1)})
+    decode = settings("decode", workers_file="/nowhere", **told)
+    with pytest.raises(ConfigurationError, match=why) if why else contextlib.nullcontext():
+        check_peers(decode, Security(insecure=True), named)

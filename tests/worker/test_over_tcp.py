@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from quiesce.control import workers_file
 from quiesce.control.address import TcpAddress
 from quiesce.control.dialing import connect
 from quiesce.control.dispatch_codec import decode_worker_frame
@@ -161,3 +162,30 @@ async def test_only_a_routers_certificate_dispatches(hosts: TcpHouse) -> None:
         async with asyncio.timeout(20):
             assert isinstance(await stream.receive(), Welcome) is welcomed
         stream.close()
+
+
+# ---------------------------------------------------------------- who there is
+
+
+async def test_peers_follow_the_workers_file(hosts: TcpHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that is named joins; one that is named no more gets nothing new, and ends what it has begun."""
+    monkeypatch.setattr(workers_file, "LOOK_S", 0.005)
+    file, fresh = tmp_path / "workers.toml", tmp_path / "fresh"
+    file.write_text("")
+    prefill = await hosts.prefill()
+    await hosts.decode(peers=(), workers_file=str(file))
+    fresh.write_text(f'[prefill]\nprefill-0 = "{hosts.address_of("prefill-0")}"\n')
+    fresh.replace(file)
+    await hosts.desk.paired("decode-0", "prefill-0")
+    prefill.writes.hold()
+    ask = hosts.desk.ask(prompt_ids(14), *BOTH, max_tokens=6)
+    await prefill.writes.held()
+    fresh.write_text("")
+    fresh.replace(file)
+    await hosts.desk.until(lambda: hosts.desk.peers["decode-0"] == ())
+    refused = hosts.desk.ask(prompt_ids(14, 2), "decode-0", max_tokens=6)
+    assert await refused.end("decode-0") == "pair_unavailable"
+    prefill.writes.let_go()
+    assert await ask.end("decode-0") == "length"
+    assert ask.tokens == alone(ask.ids, 6)
+    await hosts.empty()

@@ -24,7 +24,7 @@ from quiesce.protocol.messages import Abort, Bound, Envelope, Lease, OpenAttempt
 from quiesce.transport.shm import SHM_CAPABILITIES
 from quiesce.worker import decode_streams
 from quiesce.worker.greeting import hello_of
-from quiesce.worker.prefill_streams import parse_peers
+from quiesce.worker.peers import parse_peers
 
 from .house import House, Member
 from .rig import alone, prompt_ids

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 
 import msgspec
@@ -45,7 +46,7 @@ class BackOff(msgspec.Struct):
 class Child:
     """A process that lives again and again. `ready_once` and `lives` are for whoever watches it.
 
-    `takes_spares`: its next life may be a spare's.
+    `takes_spares`: its next life may be a spare's. `stopping`: it has been told to stop, and lives no more after that.
     """
 
     def __init__(self, spec: ChildSpec, back_off: BackOff) -> None:
@@ -54,6 +55,7 @@ class Child:
         self.lives = 0
         self.ready_once = False
         self.takes_spares = True
+        self.stopping = asyncio.Event()
         self._life: Life | None = None
 
     @property

@@ -65,7 +65,6 @@ class Supervisor:
         self._keeping_spares: list[asyncio.Task[None]] = []
         self._say = say
         self._environ = environ
-        self._stopping = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.gave_up: asyncio.Future[GaveUp] = asyncio.get_running_loop().create_future()
 
@@ -86,11 +85,14 @@ class Supervisor:
         os.close(self._held_fd)
 
     async def drain(self, stages: Sequence[tuple[Collection[str], float]]) -> None:
-        """SIGTERM the children of one stage after the other; each stage has its seconds, then SIGKILL."""
-        self._stopping.set()
+        """SIGTERM the children of one stage after the other; each stage has its seconds, then SIGKILL.
+
+        Who is not told yet serves those who are: it lives again if it dies, but no spare is kept for it.
+        """
         await self._end_spares()
         for names, seconds in stages:
             for name in names:
+                self.children[name].stopping.set()
                 self.children[name].signal(signal.SIGTERM)
             for name in await self._settled(names, seconds):
                 self._say(f"{name} did not stop within {seconds:g} s and is killed")
@@ -115,8 +117,8 @@ class Supervisor:
 
     def kill(self) -> None:
         """SIGKILL every child now and start none again."""
-        self._stopping.set()
         for child in self.children.values():
+            child.stopping.set()
             child.signal(signal.SIGKILL)
 
     def mark_ready(self, name: str) -> None:
@@ -136,10 +138,10 @@ class Supervisor:
 
     async def _keep(self, child: Child) -> None:
         clock = asyncio.get_running_loop().time
-        while not self._stopping.is_set():
+        while not child.stopping.is_set():
             born = clock()
             code = await self._live(child)
-            if self._stopping.is_set() or self._is_over(child, code):
+            if child.stopping.is_set() or self._is_over(child, code):
                 return
             if code or not child.ready_once:
                 await self._pause(child, code, clock() - born)
@@ -189,7 +191,7 @@ class Supervisor:
         self._say(f"{child.name} {describe_end(code)}; {self._next(child, pause_s)}")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
-                await self._stopping.wait()
+                await child.stopping.wait()
 
     def _next(self, child: Child, pause_s: float = 0.0) -> str:
         """Where its next life comes from, and when."""

@@ -143,6 +143,10 @@ LEAVING = "draining"
 """The `Load.reason` of a worker that was told to stop."""
 
 
+NO_PREFIX_CACHE = ("prefix cache", "off")
+"""A fact that a Welcome tells: prompts that begin alike are computed anew each time."""
+
+
 class Load(msgspec.Struct, frozen=True, tag="load"):
     """worker -> router, when it changed: what admission and pairing look at.
 

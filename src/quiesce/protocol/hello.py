@@ -47,14 +47,17 @@ def mismatch(mine: Hello, theirs: Hello) -> str | None:
         ("KV layout", mine.layout_fingerprint, theirs.layout_fingerprint),
         ("payload digest setting", mine.payload_digest, theirs.payload_digest),
         ("transport", mine.transport, theirs.transport),
+        ("number of ranks", mine.ranks, theirs.ranks),
     )
     for what, ours, other in checks:
         if ours != other:
             return f"{what} differs: {mine.worker} has {ours}, {theirs.worker} has {other}"
     if mine.role == theirs.role:
         return f"both workers are {mine.role}"
-    if not _can_return_memory(mine.capabilities):
-        return f"transport {mine.transport} has neither drain_ack nor fence: held memory could never be proved free"
+    for each in (mine, theirs):
+        if not _can_return_memory(each.capabilities):
+            nothing = f"transport {each.transport} has neither drain_ack nor fence at {each.worker}"
+            return f"{nothing}: held memory could never be proved free"
     return None
 
 

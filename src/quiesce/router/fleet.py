@@ -80,7 +80,10 @@ class Fleet:
         self.breakers.changed = self.on_change
         self.warmth = Warmth()
         self._started_s: dict[RequestId, float] = {}
+        self.security = security
         self.links = [WorkerLink(address, self, security) for address in dict.fromkeys(workers)]
+        self._keeping: dict[WorkerLink, asyncio.Task[None]] = {}
+        self._group: asyncio.TaskGroup | None = None
         self._tries: dict[RequestId, Halves] = {}
         self._lingering: dict[RequestId, asyncio.TimerHandle] = {}
         self._asked: dict[tuple[WorkerLink, int], asyncio.Future[Answer]] = {}
@@ -89,10 +92,30 @@ class Fleet:
 
     async def run(self) -> None:
         """Keep all links alive until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            for link in self.links:
-                tasks.create_task(self._keep(link))
-            tasks.create_task(self._ping())
+        async with asyncio.TaskGroup() as self._group:
+            self._begin_links()
+            self._group.create_task(self._ping())
+
+    def _begin_links(self) -> None:
+        for link in self.links:
+            if self._group is not None and link not in self._keeping:
+                self._keeping[link] = self._group.create_task(self._keep(link))
+
+    def expect(self, workers: Sequence[Address]) -> None:
+        """These are the workers from now on. One that is no longer named gets nothing new, and goes when it is done."""
+        known = {link.address: link for link in self.links}
+        self.links += [WorkerLink(each, self, self.security) for each in dict.fromkeys(workers) if each not in known]
+        for link in self.links:
+            link.dismissed = link.address not in workers
+        self._begin_links()
+        self._let_go()
+        self.on_change()
+
+    def _let_go(self) -> None:
+        for link in [each for each in self.links if each.dismissed and not (each.halves or each.reserved)]:
+            self.links.remove(link)
+            if task := self._keeping.pop(link, None):
+                task.cancel()
 
     async def _keep(self, link: WorkerLink) -> None:
         """What ends one link, which can only be a bug of ours, ends neither the others nor this one for ever."""
@@ -106,7 +129,7 @@ class Fleet:
     async def _ping(self) -> None:
         while True:
             await asyncio.sleep(_PING_S)
-            for link in self.links:
+            for link in list(self.links):
                 link.ping()
 
     @property
@@ -163,6 +186,7 @@ class Fleet:
         since_s = self._started_s.pop(halves.request, None)
         if since_s is not None:
             self._spans.record(halves.request, ROOT, since_s)
+        self._let_go()
         self.on_room()
 
     def feed_all(self, fact: TryFact) -> None:

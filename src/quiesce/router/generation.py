@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 import itertools
 import logging
@@ -70,7 +71,6 @@ class Generation:
         self._cached_tokens = 0
         self._number = next(_numbers)
         self._fleet, self._order = fleet, order
-        self._beginnings = beginnings(order.token_ids, order.salt)
         self._only = only.lives if only else None
         self._tries_left = retries + 1
         self._failed_lives: frozenset[Incarnation] = frozenset()
@@ -81,6 +81,10 @@ class Generation:
     def token_ids(self) -> bytes:
         """The prompt's, packed."""
         return self._order.token_ids
+
+    @functools.cached_property
+    def _beginnings(self) -> tuple[bytes, ...]:
+        return beginnings(self._order.token_ids, self._order.salt)
 
     async def tokens(self) -> AsyncGenerator[Tokens, None]:
         """What decode sends, the last frame with `finish`.
@@ -136,7 +140,7 @@ class Generation:
         """One try, to its end or its failure. Raises GenerationFailed if no other may follow."""
         lives = pair.lives
         halves = self._start(pair, limit_tokens)
-        beginnings = self._beginnings
+        first = True
         try:
             while self.proved is None:
                 event = await self._next(halves)
@@ -148,8 +152,9 @@ class Generation:
                 self.proved = lives if event.finish else None
                 self.prompt_told = halves.prompt_told
                 self._use(event)
-                self._fleet.warmth.remember(beginnings, lives)
-                beginnings = ()  # once a try is enough
+                if first:
+                    self._fleet.warmth.remember(self._beginnings, lives)
+                    first = False
                 yield event
         finally:
             self._praise(lives)
@@ -187,7 +192,7 @@ class Generation:
         return self._best(pairs)
 
     def _best(self, pairs: list[Pair]) -> tuple[Pair, int]:
-        warmth = self._fleet.warmth.shares(self._beginnings)
+        warmth = self._fleet.warmth.shares(self._beginnings if len(pairs) > 1 else ())
         return choose(pairs, self._order, self._failed_lives, self._number, self._fleet.breakers.doubts, warmth)
 
     async def _awaited_pairs(self) -> list[Pair]:

@@ -54,15 +54,16 @@ class Listener(Protocol):
 class WorkerLink:
     """`welcome` is None while the worker is not connected; `load` and `peers` are what it said last in this life.
 
-    `halves` counts what was submitted on this link and has not ended, which `load` may not know of yet; `reserved`
-    what is about to be. At a decode worker `awaited` is what each prefill worker has not handed off to it, reserved or
-    submitted.
+    A `dismissed` one gets nothing new. `halves` counts what was submitted on this link and has not ended, which `load`
+    may not know of yet; `reserved` what is about to be. At a decode worker `awaited` is what each prefill worker has
+    not handed off to it, reserved or submitted.
     """
 
     def __init__(self, address: Address, listener: Listener, security: Security = LOCAL) -> None:
         self.address = address
         self._security = security
         self.welcome: Welcome | None = None
+        self.dismissed = False
         self.load = Load(0, 0, 0)
         self.peers: tuple[str, ...] = ()
         self.halves = self.reserved = 0
@@ -202,7 +203,7 @@ class WorkerLink:
         self._stream.close()
         self._stream = None
         if self.welcome is not None:
-            told = logging.INFO if self.load.reason == LEAVING else logging.WARNING
+            told = logging.INFO if self.dismissed or self.load.reason == LEAVING else logging.WARNING
             level = logging.DEBUG if self._listener.stopping else told
             _log.log(level, "worker is gone", extra=ids(worker_name=self.name, incarnation=self.welcome.incarnation))
             self._listener.on_lost(self)

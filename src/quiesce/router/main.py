@@ -9,12 +9,14 @@ import math
 import signal
 import socket
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import uvicorn
 
 from quiesce.control.address import Address, parse_address
 from quiesce.control.security import INSECURE_WARNING, Security, load_security, require_security
+from quiesce.control.workers_file import NamedWorkers, read_workers, watch_workers
 from quiesce.errors import InvariantBroken
 from quiesce.router.app import build_app
 from quiesce.router.breakers import Breakers
@@ -56,10 +58,27 @@ def run(settings: RouterSettings, text: TextModel | None = None) -> int:
 
 def check_workers(settings: RouterSettings) -> tuple[list[Address], Security]:
     """Where workers are, and what protects the way there. Raises ConfigurationError."""
-    workers = [parse_address(worker) for worker in settings.worker]
+    workers = workers_of(settings)
     security = load_security(settings.tls_cert, settings.tls_key, settings.tls_ca, insecure=settings.insecure)
     require_security(workers, security)
     return workers, security
+
+
+def workers_of(settings: RouterSettings, named: NamedWorkers | None = None) -> list[Address]:
+    """Those of --worker and of --workers-file; `named` is what that says, if it has been read."""
+    workers = [parse_address(worker) for worker in settings.worker]
+    if settings.workers_file is not None:
+        workers += (named or read_workers(Path(settings.workers_file))).everywhere
+    return workers
+
+
+async def _follow_file(settings: RouterSettings, fleet: Fleet) -> None:
+    if settings.workers_file is not None:
+        await watch_workers(
+            Path(settings.workers_file),
+            lambda named: fleet.expect(workers_of(settings, named)),
+            lambda named: require_security(named.everywhere, fleet.security),
+        )
 
 
 async def _serve(settings: RouterSettings, text: TextModel) -> int:
@@ -97,6 +116,8 @@ async def _running(service: Service, sock: socket.socket, fronts: Sequence[Front
     fleet = service.fleet
     probing = asyncio.ensure_future(service.readiness.run())
     running = [asyncio.ensure_future(fleet.run()), probing]
+    if service.settings.workers_file is not None:
+        running.append(asyncio.ensure_future(_follow_file(service.settings, fleet)))
     server = Server(service, sock, probing, fronts)
     for task in running:
         task.add_done_callback(server.on_task_end)

@@ -10,7 +10,7 @@ from quiesce.errors import RequestRejected
 from quiesce.ids import Incarnation
 from quiesce.protocol import pairing
 from quiesce.protocol.admission import Limits, admit_decode, admit_prefill
-from quiesce.protocol.dispatch import DISPATCH_VERSION
+from quiesce.protocol.dispatch import DISPATCH_VERSION, NO_PREFIX_CACHE
 from quiesce.protocol.pairing import Candidate
 from quiesce.router.link import WorkerLink
 from quiesce.router.order import Order
@@ -70,6 +70,8 @@ def unfit(link: WorkerLink, model: str) -> str:
         return f"serves model {link.welcome.model}, not {model}"
     if not link.answers:
         return "does not answer"
+    if link.dismissed:
+        return "is no longer named by --workers-file"
     return "" if link.load.ready else link.load.reason or "not ready"
 
 
@@ -105,8 +107,17 @@ def choose(
     admitting = _admitting(pairs, order)
     ranks = [(doubts(pair.lives), len(avoid.intersection(pair.lives))) for pair in admitting]
     best = min(ranks)
-    pair = _cheapest([pair for pair, rank in zip(admitting, ranks, strict=True) if rank == best], turn, warmth)
+    best_pairs = [pair for pair, rank in zip(admitting, ranks, strict=True) if rank == best]
+    pair = _cheapest(best_pairs, turn, lambda link: _usable_warmth(link, order.prompt_tokens, warmth))
     return pair, pair.admit(order)
+
+
+def _usable_warmth(link: WorkerLink, prompt_tokens: int, warmth: Callable[[Incarnation], float]) -> float:
+    """None without a cache, nor where the rest of the prompt would wait for pages: no cache is worth such a wait."""
+    if link.welcome is None or NO_PREFIX_CACHE in link.welcome.facts:
+        return 0.0
+    share = warmth(life_of(link))
+    return share if link.load.free_tokens >= (1 - share) * prompt_tokens else 0.0
 
 
 def _admitting(pairs: Sequence[Pair], order: Order) -> list[Pair]:
@@ -137,7 +148,7 @@ def is_full(link: WorkerLink) -> bool:
     return link.welcome is not None and link.load.queued >= max(1, link.welcome.max_queue)
 
 
-def _cheapest(pairs: Sequence[Pair], turn: int, warmth: Callable[[Incarnation], float]) -> Pair:
+def _cheapest(pairs: Sequence[Pair], turn: int, warmth: Callable[[WorkerLink], float]) -> Pair:
     """`pairing.choose` over these pairs; an aggregated worker is its own partner."""
     by_names = {(_partner(pair).name, pair.decode.name): pair for pair in pairs}
     decodes = _candidates([pair.decode for pair in pairs], lambda link: _partners(pairs, link), warmth)
@@ -149,10 +160,10 @@ def _cheapest(pairs: Sequence[Pair], turn: int, warmth: Callable[[Incarnation], 
 def _candidates(
     links: Iterable[WorkerLink],
     partners: Callable[[WorkerLink], tuple[str, ...]],
-    warmth: Callable[[Incarnation], float],
+    warmth: Callable[[WorkerLink], float],
 ) -> list[Candidate]:
     unique = {link.name: link for link in links}
-    return [Candidate(each.name, each.load_now, partners(each), warmth(life_of(each))) for each in unique.values()]
+    return [Candidate(each.name, each.load_now, partners(each), warmth(each)) for each in unique.values()]
 
 
 def _partners(pairs: Sequence[Pair], decode: WorkerLink) -> tuple[str, ...]:

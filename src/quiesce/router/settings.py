@@ -19,6 +19,10 @@ class RouterSettings(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(description="A worker to use, unix:/path.sock or tcp://HOST:PORT. Repeatable; it may start later."),
     ] = ()
+    workers_file: Annotated[
+        str | None,
+        Meta(min_length=1, description="TOML file of workers to use beside --worker, read again when it changes."),
+    ] = None
     tls_cert: Annotated[
         str | None, Meta(min_length=1, description="This process's certificate, PEM: TCP control is mutual TLS 1.3.")
     ] = None
@@ -165,6 +169,10 @@ class RouterSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
 
     def __post_init__(self) -> None:
+        if self.fronts is not None and self.workers_file:
+            raise ValueError(
+                "--fronts gives each worker a port at start, so --workers-file cannot change them: use --worker"
+            )
         if self.fronts is None or (self.front_key and not self.front_open):
             return
         if self.front_key:

@@ -30,8 +30,8 @@ from quiesce.worker.aggregated import AggregatedWorker
 from quiesce.worker.compose import PRODUCT, Compose
 from quiesce.worker.decode import DecodeWorker
 from quiesce.worker.loading import Loaded, load
+from quiesce.worker.peers import peers_of
 from quiesce.worker.prefill import PrefillWorker
-from quiesce.worker.prefill_streams import parse_peers
 from quiesce.worker.process import Parts
 from quiesce.worker.reach import check_reach, check_security, security_of, warn, with_transport
 from quiesce.worker.settings import WorkerSettings
@@ -102,7 +102,7 @@ def check_settings(settings: WorkerSettings) -> None:
     problems: list[str] = []
     for check in (
         lambda: parse_address(settings.listen),
-        lambda: parse_peers(settings.peer),
+        lambda: peers_of(settings),
         lambda: check_transport(settings),
         lambda: require_exporter(settings.otlp_endpoint),
     ):

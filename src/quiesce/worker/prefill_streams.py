@@ -7,11 +7,11 @@ import logging
 import os
 from typing import Protocol
 
-from quiesce.control.address import Address, parse_address, show_address
+from quiesce.control.address import Address, show_address
 from quiesce.control.dialing import connect
 from quiesce.control.handshake import Opened, offer
 from quiesce.control.stream import FrameStream
-from quiesce.errors import BadFrame, ConfigurationError, HandshakeRefused, PeerUnusable
+from quiesce.errors import BadFrame, HandshakeRefused, PeerUnusable
 from quiesce.ids import Peer
 from quiesce.protocol import wire
 from quiesce.protocol.hello import Hello
@@ -20,6 +20,7 @@ from quiesce.protocol.receiver_io import FenceProved, PeerReplaced, Received, Re
 from quiesce.telemetry.logs import ids
 from quiesce.transport.contract import Receiver
 from quiesce.worker.greeting import hello_of
+from quiesce.worker.peers import peers_of
 from quiesce.worker.process import Parts
 from quiesce.worker.timers import backoff_s
 
@@ -32,41 +33,37 @@ class StreamHost(Protocol):
     def give_up(self, error: BaseException) -> None: ...
 
 
-def parse_peers(peers: tuple[str, ...]) -> dict[str, Address]:
-    """`("prefill-0=unix:/run/p.sock", ...)` to addresses by name. Raises ConfigurationError."""
-    named: dict[str, Address] = {}
-    for peer in peers:
-        name, equals, address = peer.partition("=")
-        if not equals or name in named:
-            raise ConfigurationError([f"--peer {peer!r} must be NAME=ADDRESS (unix: or tcp:), each name once"])
-        where = parse_address(address)
-        if where in named.values():
-            raise ConfigurationError([f"--peer {peer!r} names an address that another --peer names already"])
-        named[name] = where
-    return named
-
-
 class PrefillStreams:
-    """One stream per configured prefill worker; each is dialled for ever."""
+    """One stream per prefill worker that settings or --workers-file name; each is dialled for as long as they do."""
 
     def __init__(self, parts: Parts, transport: Receiver, host: StreamHost) -> None:
         self._parts = parts
         self._transport = transport
         self._host = host
-        self._addresses = parse_peers(parts.settings.peer)
+        self._addresses = peers_of(parts.settings)
         self._streams: dict[Peer, FrameStream[Envelope]] = {}
         self._lives: dict[str, Peer] = {}
         self._remote: set[Peer] = set()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}
 
     def start(self) -> None:
-        for name, address in self._addresses.items():
-            self._tasks.append(asyncio.create_task(self._keep(name, address), name=f"peer {name}"))
+        self.expect(self._addresses)
+
+    def expect(self, addresses: dict[str, Address]) -> None:
+        """These are the prefill workers from now on. One that is no longer named gets nothing new.
+
+        Its stream stays until it hangs up: what is under way ends as it would have, and is proved as ever.
+        """
+        self._addresses = addresses
+        for name in addresses:
+            if name not in self._tasks or self._tasks[name].done():
+                self._tasks[name] = asyncio.create_task(self._keep(name), name=f"peer {name}")
+        self._host.peers_changed()
 
     def grants_of(self, name: str) -> tuple[Peer, ...]:
         """The ranks of a prefill worker whose stream is up; () when it cannot be paired with now."""
         life = self._lives.get(name)
-        return (life,) if life is not None and life in self._streams else ()
+        return (life,) if name in self._addresses and life is not None and life in self._streams else ()
 
     def up(self) -> tuple[str, ...]:
         return tuple(sorted(name for name in self._addresses if self.grants_of(name)))
@@ -81,11 +78,12 @@ class PrefillStreams:
         except PeerUnusable as error:
             log.warning("a prefill worker does not read", extra=ids(peer=envelope.to, reason=error))
 
-    async def _keep(self, name: str, address: Address) -> None:
-        """Dial one prefill worker for ever. An error that nobody foresaw ends this worker, not just the dialling."""
+    async def _keep(self, name: str) -> None:
+        """Dial one prefill worker while it is named. An error that nobody foresaw ends this worker, not just the
+        dialling."""
         try:
             round_, said = 0, ""
-            while True:
+            while (address := self._addresses.get(name)) is not None:
                 joined, trouble = await self._try(name, address)
                 if trouble != said or joined:
                     log.info("a prefill worker cannot be used", extra=ids(worker_name=name, reason=trouble))
@@ -171,6 +169,6 @@ class PrefillStreams:
         self._host.feed(FenceProved(prefill))
 
     async def close(self) -> None:
-        for task in self._tasks:
+        for task in self._tasks.values():
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)

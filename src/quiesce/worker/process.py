@@ -20,6 +20,7 @@ from quiesce.protocol.admission import Limits
 from quiesce.protocol.dispatch import (
     DISPATCH_VERSION,
     LEAVING,
+    NO_PREFIX_CACHE,
     Cancel,
     Failed,
     Load,
@@ -232,7 +233,8 @@ class WorkerProcess(ABC):
         """What the start table shows beside limits."""
         settings = self.settings
         mode = "deterministic" if settings.deterministic else "default"
-        return (("dtype", settings.dtype), ("threads", str(settings.threads)), ("arithmetic", mode))
+        told = (("dtype", settings.dtype), ("threads", str(settings.threads)), ("arithmetic", mode))
+        return told if settings.prefix_cache == "on" else (*told, NO_PREFIX_CACHE)
 
     def announce(self) -> None:
         """Tell routers the load when it changed, and wake whoever waits for quiet."""

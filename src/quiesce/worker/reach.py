@@ -8,9 +8,10 @@ import msgspec
 
 from quiesce.control.address import Address, TcpAddress, is_loopback, is_wildcard, parse_address
 from quiesce.control.security import INSECURE_WARNING, Security, load_security, require_security
+from quiesce.control.workers_file import NamedWorkers
 from quiesce.errors import ConfigurationError
 from quiesce.transport.registry import AUTO, backend
-from quiesce.worker.prefill_streams import parse_peers
+from quiesce.worker.peers import peers_of
 from quiesce.worker.settings import WorkerSettings
 
 AUTO_BETWEEN_HOSTS = "tcp"
@@ -26,7 +27,19 @@ def security_of(settings: WorkerSettings) -> Security:
 def check_security(settings: WorkerSettings) -> None:
     """Raises ConfigurationError for files that cannot be used, and for a TCP address that nothing protects."""
     security = security_of(settings)
-    require_security([parse_address(settings.listen), *parse_peers(settings.peer).values()], security)
+    require_security([parse_address(settings.listen), *peers_of(settings).values()], security)
+
+
+def check_peers(settings: WorkerSettings, security: Security, workers: NamedWorkers) -> None:
+    """Whether what --workers-file says now can be used by a worker that began with `settings`. Raises
+    ConfigurationError."""
+    peers = peers_of(settings, workers)
+    require_security(peers.values(), security)
+    met = [each for each in peers.values() if isinstance(each, TcpAddress)]
+    if met and backend(settings.transport).shared_pool:
+        raise ConfigurationError([f"--transport {settings.transport} shares memory, which ends at this host"])
+    if met and (problems := _data_host(settings, met)):
+        raise ConfigurationError(problems)
 
 
 def check_reach(settings: WorkerSettings) -> None:
@@ -64,7 +77,7 @@ def warn(settings: WorkerSettings) -> None:
 
 def _pairing_over_tcp(settings: WorkerSettings) -> list[TcpAddress]:
     """Where prefill and decode workers meet over TCP: decode dials prefill."""
-    met: list[Address] = [*parse_peers(settings.peer).values()]
+    met: list[Address] = [*peers_of(settings).values()]
     if settings.role == "prefill":
         met.append(parse_address(settings.listen))
     return [address for address in met if isinstance(address, TcpAddress)]
@@ -73,7 +86,7 @@ def _pairing_over_tcp(settings: WorkerSettings) -> list[TcpAddress]:
 def _dialling(settings: WorkerSettings) -> list[str]:
     return [
         f"--peer {name}: port 0 is for listening; nobody can be dialled there"
-        for name, address in parse_peers(settings.peer).items()
+        for name, address in peers_of(settings).items()
         if isinstance(address, TcpAddress) and address.port == 0
     ]
 

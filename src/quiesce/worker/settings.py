@@ -27,6 +27,10 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(description="decode only: a prefill worker to pair with, NAME=ADDRESS as --listen. Repeatable."),
     ] = ()
+    workers_file: Annotated[
+        str | None,
+        Meta(min_length=1, description="decode only: TOML file of workers; its prefill workers are paired with too."),
+    ] = None
     tls_cert: Annotated[
         str | None, Meta(min_length=1, description="This process's certificate, PEM: TCP control is mutual TLS 1.3.")
     ] = None
