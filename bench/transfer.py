@@ -1,106 +1,364 @@
-"""GB/s of the same-host sender, and its ratio to bare memmove of the same pages in the same run.
+"""How fast each transport places pages in random order, and its ratio to memmove and to what is bare for it.
 
-    python bench/transfer.py [--mebibytes 64] [--repeats 9] [--threads 1]
+    python bench/transfer.py [shm tcp mooncake nixl] [--mebibytes 64] [--rounds 15] [--plot FILE.svg]
 
-"bare" copies the same pages in the same order by calling memmove in a loop, on the calling thread. Both go from
-private memory into a sealed memfd, in turns; the best of the repeats counts. "write+wake" is the time from launch to
-completion of a single page.
+One round is memmove, the bare way and the transport, of the same pages in the same order; GB/s are the medians of the
+rounds, ratios the medians of each round's ratio. Ours includes what the protocol needs: a tag for each page, and the
+wake-up at the end. Bare, without either:
+
+    shm            memmove in a loop
+    tcp            one blocking socket: `sendall` of each run, `recv_into` at its place, one byte back at the end
+    mooncake, nixl the library, called directly, with the same joined runs
+
+Each has its receiver in a process of its own. Before anything is timed, ours shows that the pages have arrived.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
+import multiprocessing
+import os
+import secrets
 import select
+import signal
+import socket
 import statistics
 import time
 from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from quiesce.ids import Incarnation, PageTag, Peer
-from quiesce.kv.layout import Layout
-from quiesce.kv.runs import Pages, copy_runs
+from quiesce.audit.plots import LEFT, RIGHT, ROW, WIDTH, axis, drawing, text
+from quiesce.ids import PageTag
+from quiesce.kv.runs import copy_runs
 from quiesce.kv.storage import Pool
 from quiesce.protocol.sender_io import Outcome
+from quiesce.transport.conformance.patterns import digest_of, fill, layout_of
+from quiesce.transport.conformance.stage import TAG, Actor
 from quiesce.transport.contract import Write
-from quiesce.transport.shm import ShmReceiver, ShmSender, ShmTarget
+from quiesce.transport.mooncake import library as mooncake
+from quiesce.transport.nixl import library as nixl
+from quiesce.transport.onesided import Copies
+from quiesce.transport.registry import backend, installed_version
+from quiesce.transport.tcp.sockets import tune
 
-NOBODY = Peer(0, Incarnation("0" * 32))
 PAGE_BYTES = (4 << 10, 64 << 10, 1 << 20)
+SHOWN_PAGES = 64
+PROCESSES = multiprocessing.get_context("spawn")
+SEED = 1
+MOST_S = 30.0
+"""No call of a library that works takes so long."""
+Runs = list[tuple[int, int, int]]
+"""Of each joined copy: bytes from the begin of the source, of the target, and its length."""
 
 
 class Bench:
-    """One page size: a full source pool, a touched target pool, a sender between them."""
+    """One transport and one page size: a full source, its sender, and the receiver's process with an armed lease."""
 
-    def __init__(self, page_bytes: int, total_bytes: int, threads: int) -> None:
-        layout = Layout(layers=2, kv_heads=1, head_dim=64, page_size=page_bytes // 1024)
-        self.pages = total_bytes // layout.page_bytes
-        self.n_bytes = self.pages * layout.page_bytes
-        self.source, self.target = Pool.private(layout, self.pages), Pool.shared(layout, self.pages, 0)
-        self.source.page_view()[...] = 7
-        self.target.page_view()[...] = 1  # so that no page fault is measured
-        self.sender = ShmSender(self.source, threads)
-        self.lent: ShmTarget = self.sender.open_target(*ShmReceiver(self.target).describe(NOBODY))
-        self.lent.pool.page_view()[...] = 2
-
-    def order(self, kind: str) -> tuple[Pages, Pages]:
-        pages = np.arange(self.pages, dtype=np.int32)
-        if kind == "contiguous":
-            return pages, pages
+    def __init__(self, name: str, page_bytes: int, total_bytes: int) -> None:
+        self.pages = total_bytes // page_bytes
         random = np.random.default_rng(11)
-        return random.permutation(pages), random.permutation(pages)
+        self.order = random.permutation(self.pages).astype(np.int32), random.permutation(self.pages).astype(np.int32)
+        runs = copy_runs(*self.order)
+        columns = (runs.source, runs.target, runs.pages)
+        self.runs: Runs = list(zip(*((each * page_bytes).tolist() for each in columns), strict=True))
+        self.source, self.floor = (Pool.private(layout_of(page_bytes), self.pages) for _ in range(2))
+        fill(self.source, SEED)
+        self.floor.page_view()[...] = 1  # so that no page fault is measured
+        self._begin(name)
 
-    def send(self, source: Pages, target: Pages) -> None:
-        self.sender.launch(self.lent, Write(1, source, target, PageTag(5)))
+    def _begin(self, name: str) -> None:
+        self.receiver = Actor("receiver")
+        self.receiver.call("open", name, self.source.layout.page_bytes, self.pages, 1, 0)
+        self.receiver.ask("describe")
+        descriptor, fds = self.receiver.answer()
+        self.receiver.call("watch", os.getpid())
+        self.receiver.call("arm", TAG, list(range(self.pages)), 0)
+        self.sender = backend(name).sender(self.source, 1, MOST_S)
+        self.target = self.sender.open_target(descriptor, fds)
+        for fd in fds:
+            os.close(fd)
+        self.ours()  # connects, and touches every page
+        self._look()
+
+    def _look(self) -> None:
+        """The pages that were named have arrived, with their tags."""
+        source, target = (each[:SHOWN_PAGES].tolist() for each in self.order)
+        told = self.receiver.call("pages", target)
+        assert told == [digest_of(SEED, page, self.source.layout.page_bytes) for page in source], "other bytes arrived"
+        assert self.receiver.call("tags", target) == [TAG] * len(target), "tags did not arrive"
+
+    def ours(self, pages: int | None = None) -> None:
+        source, target = self.order
+        self.sender.launch(self.target, Write(1, source[:pages], target[:pages], PageTag(TAG)))
         select.select([self.sender.completion_fd], [], [])
         (completion,) = self.sender.completions()
         assert completion.outcome is Outcome.LANDED, completion.error
 
-    def bare(self, source: Pages, target: Pages) -> None:
-        runs, size = copy_runs(source, target), self.source.layout.page_bytes
-        to, origin = self.lent.pool.base_address, self.source.base_address
-        for s, t, n in zip(runs.source.tolist(), runs.target.tolist(), runs.pages.tolist(), strict=True):
-            ctypes.memmove(to + t * size, origin + s * size, n * size)
+    def memmove(self) -> None:
+        to, origin = self.floor.base_address, self.source.base_address
+        for source, target, n_bytes in self.runs:
+            ctypes.memmove(to + target, origin + source, n_bytes)
 
     def close(self) -> None:
         self.sender.close()
+        self.receiver.close()
         self.source.close()
-        self.target.close()
+        self.floor.close()
 
 
-def seconds(call: Callable[[Pages, Pages], None], source: Pages, target: Pages) -> float:
+class BareMemmove:
+    def __init__(self, bench: Bench) -> None:
+        self.copy = bench.memmove
+
+    def close(self) -> None:
+        pass
+
+
+class BareSocket:
+    def __init__(self, bench: Bench) -> None:
+        self.memory = memoryview(bench.source.page_view().reshape(-1).data)
+        self.runs = bench.runs
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            self.process = PROCESSES.Process(target=take, args=(listener, bench.runs, len(self.memory)))
+            self.process.start()
+            self.sock = socket.create_connection(listener.getsockname())
+        tune(self.sock)
+
+    def copy(self) -> None:
+        for source, _, n_bytes in self.runs:
+            self.sock.sendall(self.memory[source : source + n_bytes])
+        assert self.sock.recv(1) == b"k"
+
+    def close(self) -> None:
+        self.sock.close()
+        self.process.join()
+
+
+def take(listener: socket.socket, runs: Runs, total_bytes: int) -> None:
+    """The receiver of the bare socket; its memory is touched before."""
+    sock, _ = listener.accept()
+    tune(sock)
+    memory = memoryview(bytearray(b"1" * total_bytes))
+    while True:
+        for _, target, n_bytes in runs:
+            end = target + n_bytes
+            while target < end:
+                if not (got := sock.recv_into(memory[target:end])):
+                    return
+                target += got
+        sock.sendall(b"k")
+
+
+class BareLibrary:
+    """A library, called directly. Its receiver is a process of its own, which only touches and registers memory."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.region = bench.source.base_address, bench.source.page_view().nbytes
+        self.pipe, theirs = PROCESSES.Pipe()
+        self.process = PROCESSES.Process(target=self.lend, args=(theirs, self.region[1]))
+        self.process.start()
+        theirs.close()
+        kv_address, description = self.pipe.recv()
+        begins = np.array([self.region[0], kv_address, 0], np.uint64)
+        self.join(np.array(bench.runs, np.uint64) + begins, description)
+
+    @staticmethod
+    def lend(pipe: Connection, n_bytes: int) -> None:
+        """In the receiver: say where its memory is and how it is reached, and wait to be killed."""
+        raise NotImplementedError
+
+    def join(self, copies: Copies, description: Any) -> None:
+        raise NotImplementedError
+
+    def copy(self) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.join()
+
+
+class BareMooncake(BareLibrary):
+    @staticmethod
+    def lend(pipe: Connection, n_bytes: int) -> None:
+        memory, engine = np.ones(n_bytes, np.uint8), mooncake.engine("127.0.0.1", MOST_S)
+        assert not engine.register_memory(memory.ctypes.data, n_bytes)
+        pipe.send((memory.ctypes.data, f"127.0.0.1:{engine.get_rpc_port()}"))
+        pipe.poll(None)
+
+    def join(self, copies: Copies, description: Any) -> None:
+        self.session, self.engine, most = description, mooncake.engine("127.0.0.1", MOST_S), mooncake.MOST_ENTRIES
+        assert not self.engine.register_memory(*self.region)
+        self.batches = [copies[first : first + most].T.tolist() for first in range(0, len(copies), most)]
+
+    def copy(self) -> None:
+        for batch in self.batches:
+            assert not self.engine.batch_transfer_sync_write(self.session, *batch), "Mooncake reports a failure"
+
+
+class BareNixl(BareLibrary):
+    """Its receiver has the library's own settings: a thread that spins. So it is stopped out of its turn."""
+
+    @staticmethod
+    def lend(pipe: Connection, n_bytes: int) -> None:
+        memory, bindings = np.ones(n_bytes, np.uint8), nixl.library()
+        os.environ["UCX_NET_DEVICES"] = "lo"
+        config = bindings.nixlAgentConfig()
+        config.useProgThread = True
+        agent = bindings.nixlAgent(f"bare-{secrets.token_hex(8)}", config)
+        agent.createBackend("UCX", agent.getPluginParams("UCX")[0])
+        agent.registerMem(nixl.memory((memory.ctypes.data, n_bytes)))
+        pipe.send((memory.ctypes.data, bytes(agent.getLocalMD())))
+        pipe.poll(None)
+
+    def join(self, copies: Copies, description: Any) -> None:
+        self.nixl, device = nixl.library(), np.zeros(len(copies), np.uint64)
+        self.agent: Any = nixl.agent(f"bare-{secrets.token_hex(8)}", "127.0.0.1", progress=False)
+        self.agent.registerMem(nixl.memory(self.region))
+        self.peer = self.agent.loadRemoteMD(description).decode()
+        self.sides = [np.stack([copies[:, side], copies[:, 2], device], axis=1) for side in (0, 1)]
+
+    def copy(self) -> None:
+        os.kill(self.process.pid or 0, signal.SIGCONT)
+        lists = (self.nixl.nixlXferDList(self.nixl.DRAM_SEG, side) for side in self.sides)
+        handle = self.agent.createXferReq(self.nixl.NIXL_WRITE, *lists, self.peer)
+        status, until_s = self.agent.postXferReq(handle), time.perf_counter() + MOST_S
+        while status == self.nixl.NIXL_IN_PROG and time.perf_counter() < until_s:
+            status = self.agent.getXferStatus(handle)
+        assert status == self.nixl.NIXL_SUCCESS, f"NIXL says {status}"
+        self.agent.releaseXferReq(handle)
+        os.kill(self.process.pid or 0, signal.SIGSTOP)
+
+
+BARE: dict[str, Callable[[Bench], Any]] = {
+    "shm": BareMemmove,
+    "tcp": BareSocket,
+    "mooncake": BareMooncake,
+    "nixl": BareNixl,
+}
+
+
+class Row(NamedTuple):
+    """What one transport did with pages of one size; the last four are of the rounds' medians, and a range."""
+
+    name: str
+    pages_per_s: float
+    gb_per_s: float
+    memmove_gb_per_s: float
+    to_memmove: float
+    bare_gb_per_s: float
+    to_bare: float
+    to_bare_range: tuple[float, float]
+    one_page_us: float
+
+    def __str__(self) -> str:
+        low, high = self.to_bare_range
+        return (
+            f"{self.name:<17} {self.pages_per_s:>9,.0f} {self.gb_per_s:>6.3f} {self.memmove_gb_per_s:>8.2f} "
+            f"{self.to_memmove:>6.3f} {self.bare_gb_per_s:>8.3f} {self.to_bare:>6.2f} "
+            f"{low:>5.2f} to {high:<5.2f} {self.one_page_us:>8.0f}"
+        )
+
+
+HEAD = """\
+                      pages            memmove  ratio     bare  ratio     lowest,  one page
+                  a second   GB/s     GB/s             GB/s            highest        us"""
+
+
+def seconds(call: Callable[[], None]) -> float:
     start = time.perf_counter()
-    call(source, target)
+    call()
     return time.perf_counter() - start
 
 
-def report(bench: Bench, kind: str, repeats: int) -> str:
-    source, target = bench.order(kind)
-    sent, bare = [], []
-    for _ in range(repeats):
-        sent.append(seconds(bench.send, source, target))
-        bare.append(seconds(bench.bare, source, target))
-    fast, floor = bench.n_bytes / min(sent) / 1e9, bench.n_bytes / min(bare) / 1e9
-    wake = statistics.median(seconds(bench.send, source[:1], target[:1]) for _ in range(300))
-    size = f"{bench.source.layout.page_bytes >> 10} KiB"
-    ratio = statistics.median(b / s for s, b in zip(sent, bare, strict=True))
-    return f"{size:>9}  {kind:<10}  {fast:6.2f}  {floor:6.2f}  {fast / floor:6.2f}  {ratio:6.2f}  {wake * 1e6:8.0f}"
+def in_turns(number: int, *calls: Callable[[], None]) -> list[float]:
+    """The seconds of each of `calls`; odd rounds go backwards, so that none always comes after the same one."""
+    step = -1 if number % 2 else 1
+    return [seconds(each) for each in calls[::step]][::step]
+
+
+def measure(name: str, page_bytes: int, total_bytes: int, rounds: int) -> Row:
+    with contextlib.closing(Bench(name, page_bytes, total_bytes)) as bench:
+        with contextlib.closing(BARE[name](bench)) as bare:
+            bare.copy()  # connects
+            took = np.array([in_turns(number, bench.memmove, bare.copy, bench.ours) for number in range(rounds)])
+        one_page_s = statistics.median(seconds(lambda: bench.ours(1)) for _ in range(100))
+    floor_s, bare_s, ours_s = np.median(took, axis=0)
+    gb = bench.pages * page_bytes / 1e9
+    to_bare = took[:, 1] / took[:, 2]
+    return Row(
+        *(f"{name:<9} {_size(page_bytes)}", bench.pages / ours_s, gb / ours_s),
+        *(gb / floor_s, float(np.median(took[:, 0] / took[:, 2])), gb / bare_s, float(np.median(to_bare))),
+        *((to_bare.min(), to_bare.max()), one_page_s * 1e6),
+    )
+
+
+def _size(n_bytes: int) -> str:
+    return f"{n_bytes >> 10} KiB" if n_bytes < 1 << 20 else f"{n_bytes >> 20} MiB"
+
+
+STYLE = (
+    "<style>text{font:12px sans-serif}.faint{fill:#777}.axis{stroke:#777}.range{stroke:#222}.grid{stroke:#ddd}"
+    ".bare{fill:#2a6fb0}.memmove{fill:#c9862b}</style><rect width='100%' height='100%' fill='#fff'/>"
+)
+
+
+def plot(rows: list[Row]) -> str:
+    """Two bars for each row: its ratio to what is bare for it, with a line from lowest to highest, and to memmove."""
+    top = max(1.0, *(each.to_bare_range[1] for each in rows)) * 1.1
+    scale = (WIDTH - LEFT - RIGHT) / top
+    marks = [text(LEFT, 14, "ratio to bare", "start", "bare"), text(LEFT + 100, 14, "to memmove", "start", "memmove")]
+    for number, row in enumerate(rows):
+        y, (low, high) = ROW * number + 24, row.to_bare_range
+        marks.append(text(LEFT - 12, y + 15, f"{row.name}, {row.gb_per_s:.2g} GB/s", "end"))
+        bars = (("bare", row.to_bare, high, y), ("memmove", row.to_memmove, row.to_memmove, y + 13))
+        for style, ratio, end, at in bars:
+            marks.append(f'<rect class="{style}" x="{LEFT}" y="{at}" width="{ratio * scale:.1f}" height="12"/>')
+            marks.append(text(LEFT + end * scale + 6, at + 10, f"{ratio:.2g}", "start", "faint"))
+        ends = f'x1="{LEFT + low * scale:.1f}" x2="{LEFT + high * scale:.1f}"'
+        marks.append(f'<line class="range" {ends} y1="{y + 6}" y2="{y + 6}"/>')
+    height = ROW * len(rows) + 54
+    grid = axis(height - 26, [(each / 4, f"{each / 4:g}") for each in range(int(top * 4) + 1)], top)
+    return drawing(height, "Transports' speed as a ratio to bare and to memmove", [STYLE, *grid, *marks])
+
+
+def say_where() -> None:
+    cpu = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
+    libraries = {name: installed_version(backend(name).library) for name in BARE if backend(name).library}
+    versions = ", ".join(f"{name} {version or 'absent'}" for name, version in libraries.items())
+    print(f"{os.cpu_count()} CPUs,{cpu.partition(':')[2]}; Linux {os.uname().release}; {versions}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("transports", nargs="*", metavar="TRANSPORT", help=", ".join(BARE) + "; all when none is named")
     parser.add_argument("--mebibytes", type=int, default=64, help="bytes moved per measurement")
-    parser.add_argument("--repeats", type=int, default=9)
-    parser.add_argument("--threads", type=int, default=1, help="copying threads of the sender")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg")
     options = parser.parse_args()
-    print("     page  order         sent    bare   ratio  median  write+wake")
-    print("                         GB/s    GB/s    best   ratio          us")
-    for page_bytes in PAGE_BYTES:
-        bench = Bench(page_bytes, options.mebibytes << 20, options.threads)
-        for kind in ("contiguous", "random"):
-            print(report(bench, kind, options.repeats), flush=True)
-        bench.close()
+    if unknown := set(options.transports) - BARE.keys():
+        parser.error(f"there is nothing bare to compare {', '.join(sorted(unknown))} with")
+    say_where()
+    print(HEAD)
+    rows = []
+    for name in options.transports or BARE:
+        if why := backend(name).missing():
+            print(f"{name:<9} not measured: {why}")
+            continue
+        for page_bytes in PAGE_BYTES:
+            try:
+                rows.append(measure(name, page_bytes, options.mebibytes << 20, options.rounds))
+                print(rows[-1], flush=True)
+            except Exception as error:  # whatever a library raises, the others are measured
+                print(f"{name:<9} {_size(page_bytes)} not measured: {error}", flush=True)
+    if options.plot and rows:
+        options.plot.write_text(plot(rows) + "\n")
 
 
 if __name__ == "__main__":

@@ -22,17 +22,17 @@ def intervals(rows: Sequence[tuple[str, Rate]], label: str, hit: str) -> str:
     marks = []
     for number, (name, rate) in enumerate(rows):
         y = ROW * number + 20
-        marks.append(_text(LEFT - 12, y + 4, name, "end"))
+        marks.append(text(LEFT - 12, y + 4, name, "end"))
         if not rate.trials:
-            marks.append(_text(LEFT, y + 4, "none", "start", "faint"))
+            marks.append(text(LEFT, y + 4, "none", "start", "faint"))
             continue
         low, value, high = (LEFT + each * scale for each in (rate.low, rate.value, rate.high))
         marks.append(f'<line class="whisker" x1="{low:.1f}" x2="{high:.1f}" y1="{y}" y2="{y}"/>')
         marks.append(f'<circle class="{hit if rate.hits else "good"}" cx="{value:.1f}" cy="{y}" r="5"/>')
-        marks.append(_text(min(high + 8, WIDTH - 60), y - 7, f"{rate.hits}/{rate.trials}", "start", "faint"))
+        marks.append(text(min(high + 8, WIDTH - 60), y - 7, f"{rate.hits}/{rate.trials}", "start", "faint"))
     height = ROW * len(rows) + 34
-    axis = _axis(height - 26, [(top * i / 4, f"{100 * top * i / 4:g} %") for i in range(5)], top)
-    return _svg(height, label, [*axis, *marks])
+    grid = axis(height - 26, [(top * i / 4, f"{100 * top * i / 4:g} %") for i in range(5)], top)
+    return drawing(height, label, [*grid, *marks])
 
 
 def _round_top(high: float) -> float:
@@ -48,13 +48,13 @@ def schedule(seen: Sequence[Observation], compared: Sequence[Comparison]) -> str
     if not donors:
         return ""
     top = max([1.2, *(each.leave_ttfts or 0.0 for each in donors)])
-    marks = [_text(LEFT - 12, 36 + 70 * row, name, "end") for row, name in enumerate(("close", "reset"))]
+    marks = [text(LEFT - 12, 36 + 70 * row, name, "end") for row, name in enumerate(("close", "reset"))]
     for number, donor in enumerate(donors):
         x = LEFT + _SPAN * (donor.leave_ttfts if donor.leave_ttfts is not None else top) / top
         y = 14 + 70 * (donor.manner == "reset") + number * 7 % 46
         marks.append(f'<circle class="{_colour(victims.get(donor.ask), equal)}" cx="{x:.1f}" cy="{y}" r="4"/>')
     ticks = [(each / 4, f"{each / 4:g}") for each in range(int(top * 4))]
-    return _svg(176, "When donors left", [*_axis(150, [*ticks, (top, "answering")], top), *marks])
+    return drawing(176, "When donors left", [*axis(150, [*ticks, (top, "answering")], top), *marks])
 
 
 def _colour(victim: Observation | None, equal: dict[int, bool]) -> str:
@@ -77,27 +77,28 @@ def times(seen: Sequence[Observation]) -> str:
     marks = []
     for number, (role, values) in enumerate(rows):
         y = ROW * number + 18
-        marks.append(_text(LEFT - 12, y + 4, role, "end"))
+        marks.append(text(LEFT - 12, y + 4, role, "end"))
         marks += [f'<circle class="none" cx="{LEFT + _SPAN * each / top:.1f}" cy="{y}" r="4"/>' for each in values]
         x = LEFT + _SPAN * median(values) / top
         marks.append(f'<line class="median" x1="{x:.1f}" x2="{x:.1f}" y1="{y - 11}" y2="{y + 11}"/>')
     height = ROW * len(rows) + 34
-    axis = _axis(height - 26, [(top * i / 4, f"{top * i / 4:.0f} ms") for i in range(5)], top)
-    return _svg(height, "Times to the first token", [*axis, *marks])
+    grid = axis(height - 26, [(top * i / 4, f"{top * i / 4:.0f} ms") for i in range(5)], top)
+    return drawing(height, "Times to the first token", [*grid, *marks])
 
 
-def _axis(y: float, ticks: Sequence[tuple[float, str]], top: float) -> Iterator[str]:
+def axis(y: float, ticks: Sequence[tuple[float, str]], top: float) -> Iterator[str]:
     yield f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}"/>'
     for value, name in ticks:
         x = LEFT + _SPAN * value / max(top, 1e-6)
         yield f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="4" y2="{y + 4}"/>'
-        yield _text(x, y + 18, name, "middle", "faint")
+        yield text(x, y + 18, name, "middle", "faint")
 
 
-def _text(x: float, y: float, words: str, anchor: str, style: str = "") -> str:
+def text(x: float, y: float, words: str, anchor: str, style: str = "") -> str:
     return f'<text class="{style}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{html.escape(words)}</text>'
 
 
-def _svg(height: float, label: str, marks: Sequence[str]) -> str:
-    inside = "".join(marks)
-    return f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{html.escape(label)}">{inside}</svg>'
+def drawing(height: float, label: str, marks: Sequence[str]) -> str:
+    """All `marks`, as a drawing that is inline or a file of its own."""
+    size = f'xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}"'
+    return f'<svg {size} role="img" aria-label="{html.escape(label)}">{"".join(marks)}</svg>'
