@@ -68,6 +68,18 @@ def test_the_product_states_invariants_by_name() -> None:
     assert asserts == []
 
 
+def test_no_pattern_lets_a_last_newline_in() -> None:
+    """`$` alone is also in front of one. `\\Z` would not be, but the OpenAPI document's readers do not know it."""
+    patterns = [
+        (name, value.value)
+        for name in SOURCES
+        for node in ast.walk(ast.parse(name.read_text()))
+        if isinstance(node, ast.keyword) and node.arg == "pattern" and isinstance(value := node.value, ast.Constant)
+    ]
+    assert patterns
+    assert [found for found in patterns if not str(found[1]).endswith(r"$(?!\n)")] == []
+
+
 def test_every_module_says_what_it_is() -> None:
     silent = [shown(path) for path in SOURCES if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))]
     assert silent == []

@@ -191,3 +191,16 @@ def test_calls_and_results_as_templates_take_them() -> None:
 def test_turns_that_are_wrong(message: Any, param: str) -> None:
     error = refusal(messages=[message])
     assert (error.code, error.param) == ("invalid_value", param)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"tools": [tool("f\n")]},
+        {"logit_bias": {"1\n": 1}},
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "f\n", "schema": {}}}},
+    ],
+)
+def test_names_end_where_they_seem_to(fields: Any) -> None:
+    """Python's `$` also matches in front of a last newline."""
+    assert refusal(**fields).param == next(iter(fields))

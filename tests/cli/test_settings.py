@@ -101,7 +101,8 @@ def test_what_has_a_shape_is_told_it() -> None:
         "--listen = foo:x: must be unix:/absolute/path.sock or tcp://HOST:PORT",
         "--otlp-endpoint = foo: must be an http:// or https:// URL",
     ]
-    assert compose(SERVE, {"otlp_endpoint": "localhost:4318"}, environ={}).problems
+    for wrong in ("localhost:4318", "http://localhost:4318\n", "http://localhost:4318/v1/traces\n"):
+        assert compose(SERVE, {"otlp_endpoint": wrong}, environ={}).problems
     assert not compose(SERVE, {"otlp_endpoint": "https://[::1]:4318/v1/traces"}, environ={}).problems
 
 

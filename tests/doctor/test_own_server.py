@@ -25,6 +25,8 @@ async def test_our_server_with_defaults_is_clean() -> None:
     async with Cluster(*flags, program=PRODUCT) as cluster:
         diagnosis = await asyncio.to_thread(examine, Inputs(names=[cluster.url]))
         assert diagnosis.findings == ()
-        assert diagnosis.untold == ()
+        assert [each.what.partition(" trusts ")[0] for each in diagnosis.untold] == [
+            f"whether Quiesce decode ({cluster.url} decode-0)"  # its flags are not to be seen from here
+        ]
         assert {member.role for member in diagnosis.fleet.members} == {"router", "prefill", "decode"}
         assert all(member.engine == "quiesce" for member in diagnosis.fleet.members)

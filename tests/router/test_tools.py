@@ -109,11 +109,11 @@ async def test_one_call_though_it_is_torn(deployment: Deployment) -> None:
     client = await deployment.start()
     deployment.decode.plans = [say(called("{oops}"), " so: ", called(OSLO), "more", finish="")]
     choice = (await chat(client, tools=[WEATHER], parallel_tool_calls=False)).json()["choices"][0]
-    assert (calls_of(choice["message"]), choice["finish_reason"]) == ([("weather", "{")], "stop")
-    assert choice["message"]["content"] == "oops}}\n</tool_call> so:"
+    assert (calls_of(choice["message"]), choice["finish_reason"]) == ([("weather", "{oops}")], "stop")
+    assert choice["message"]["content"] == " so:"
 
 
-@pytest.mark.parametrize("said", [called("[1]"), called(OSLO).replace("weather", "launch"), called(OSLO)[:30]])
+@pytest.mark.parametrize("said", [called("[1]"), called(OSLO).replace("weather", "launch"), called(OSLO)[:10]])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_what_is_no_call_is_text(deployment: Deployment, said: str, stream: bool) -> None:
     client = await deployment.start()
@@ -188,6 +188,37 @@ async def test_only_calls_that_can_be_made_are_a_reason_to_end(
     choice = (await chat(client, tools=[WEATHER], stop=stop)).json()["choices"][0]
     assert choice["finish_reason"] == reason
     assert len(choice["message"]["tool_calls"]) == 1
+
+
+BOTH = f"See. {called(OSLO)}\n{called(ROME)}"
+
+
+@pytest.mark.parametrize(
+    ("stop", "content", "calls", "reason"),
+    [
+        ("\n", "See.", [], "stop"),
+        ('"arguments"', "See.", [], "stop"),
+        ("Rome", "See.", [OSLO, '{"place": "'], "stop"),
+        (f'"weather", "arguments": {ROME}', "See.", [OSLO], "stop"),
+        ("</tool_call>\n", "See.", [OSLO], "tool_calls"),
+        ("tool_call>\n<", "See.", [OSLO], "tool_calls"),
+        (None, "See.", [OSLO, ROME], "tool_calls"),
+    ],
+)
+@pytest.mark.parametrize("forced", [False, True])
+async def test_a_stop_string_in_a_call(
+    deployment: Deployment, stop: str | None, content: str, calls: list[str], reason: str, forced: bool
+) -> None:
+    """Its tags and its name are no content, and one that was torn there is no clean end for those before it."""
+    client = await deployment.start()
+    fields: Any = MUST if forced else {"tools": [WEATHER]}
+    deployment.decode.plan = say(*BOTH)
+    choice = (await chat(client, **fields, stop=stop)).json()["choices"][0]
+    assert (choice["message"]["content"], choice["finish_reason"]) == (content, reason)
+    assert [arguments for _, arguments in calls_of({"tool_calls": [], **choice["message"]})] == calls
+    documents = events(await chat(client, **fields, stop=stop, stream=True))
+    assert (streamed_text(documents), documents[-1]["choices"][0]["finish_reason"]) == (content, reason)
+    assert [call["arguments"] for call in streamed_calls(documents)] == calls
 
 
 async def test_calls_and_their_results_are_shown_to_the_model(deployment: Deployment) -> None:

@@ -79,6 +79,21 @@ def test_an_answer_of_another_form_or_calls(name: str) -> None:
     assert kinds == {(str,), (Called,)}
 
 
+OWN: dict[str, Any] = {"x-guidance": {"key_separator": "=", "item_separator": ";", "whitespace_flexible": True}}
+
+
+@pytest.mark.parametrize("own", [OWN, {"x-guidance": 7}, {"x-guidance": {"bogus": 1}}])
+def test_a_schema_does_not_say_how_json_is_written(own: Any) -> None:
+    """Neither that of a function nor that of the form which may be instead, at the top or within."""
+    schema = X | own | {"properties": {"x": {"type": "object", "properties": {"y": X | own}, **own}}}
+    plain = X | {"properties": {"x": {"type": "object", "properties": {"y": X}}}}
+    for mine, theirs in ((schema, plain), (plain, schema)):
+        grammar = call_grammar(FORMATS["hermes"], {"f": mine}, several=False, special={}, otherwise=theirs)
+        GRAMMARS.check(as_grammar("grammar", grammar))
+        text = said(grammar, 3)
+        assert json.loads(text.removeprefix("<tool_call>\n").removesuffix("\n</tool_call>"))
+
+
 def test_arguments_are_an_object_whatever_the_schema_says() -> None:
     grammar = call_grammar(FORMATS["hermes"], {"f": {"type": "integer"}}, several=False, special={})
     with_object = {text for seed in range(8) if (text := said(grammar, seed))}

@@ -22,7 +22,7 @@ Words = Annotated[list[Annotated[str, Meta(max_length=4096)]], Meta(min_length=1
 class JsonSchema(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The schema is always followed; `strict` adds nothing to it."""
 
-    name: Annotated[str, Meta(pattern="^[a-zA-Z0-9_-]{1,64}$")]
+    name: Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}$(?!\n)")]
     schema: SchemaObject
     strict: bool | None = None
     description: str | None = None

@@ -40,10 +40,10 @@ CacheSalt = Annotated[
 Priority = Annotated[
     int, Meta(ge=-1_000_000, le=1_000_000, description="The lower number is served earlier, as in vLLM; default 0.")
 ]
-TokenIdText = Annotated[str, Meta(pattern="^(0|[1-9][0-9]{0,8})$")]
+TokenIdText = Annotated[str, Meta(pattern=r"^(0|[1-9][0-9]{0,8})$(?!\n)")]
 Bias = Annotated[float, Meta(ge=-100.0, le=100.0)]
 LogitBias = Annotated[dict[TokenIdText, Bias], Meta(max_length=1024)]
-FunctionName = Annotated[str, Meta(pattern="^[a-zA-Z0-9_-]{1,64}$")]
+FunctionName = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}$(?!\n)")]
 CallId = Annotated[str, Meta(max_length=128)]
 
 

@@ -17,13 +17,15 @@ import click
 import msgspec
 
 from quiesce.cli.attachment import Attachment
-from quiesce.cli.run_directory import server_line, serving_directory, worker_sockets
+from quiesce.cli.run_directory import process_settings, server_line, serving_directory, worker_sockets
 from quiesce.cli.terminal import Terminal, tell
 from quiesce.errors import PeerUnusable, UsageError
 from quiesce.ids import Incarnation
 
 BACK_S = 300.0
 """How long a new life may take to be of use."""
+STARTING_S = 60.0
+"""How long workers are waited for that have not been of use yet."""
 _AGAIN_S = 0.1
 
 Say = Callable[[str], None]
@@ -61,6 +63,8 @@ async def restart(directory: Path, names: Collection[str], say: Say, *, anyway: 
 
     Raises UsageError before anything is stopped; PeerUnusable when one does not come back: the rest were left alone.
     """
+    if not anyway:
+        await _all_started(directory, say)
     sockets = {socket.stem: socket for socket in worker_sockets(directory)}
     if unknown := sorted(set(names) - set(sockets)):
         raise UsageError(f"no worker is called {', '.join(unknown)}.", remedy=f"There are {', '.join(sockets)}.")
@@ -75,6 +79,27 @@ async def restart(directory: Path, names: Collection[str], say: Say, *, anyway: 
     for name in chosen:
         await _restart_one(name, sockets, say, anyway=anyway)
     say(f"{len(chosen)} workers restarted" if len(chosen) > 1 else f"{chosen[0]} restarted")
+
+
+async def _all_started(directory: Path, say: Say) -> None:
+    """A server is ready when one pair is: wait a while for the workers that are still to come."""
+    planned = {name for name, told in process_settings(directory).items() if "listen" in told}
+    said = ""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(STARTING_S):
+            while missing := sorted(planned - await _settled(directory)):
+                if not said:
+                    said = f"waiting for {', '.join(missing)} to be ready"
+                    say(said)
+                await asyncio.sleep(_AGAIN_S)
+
+
+async def _settled(directory: Path) -> set[str]:
+    """Workers that are ready and, decode workers, connected to every prefill worker that is here."""
+    team = await _lately({socket.stem: socket for socket in worker_sockets(directory)})
+    prefills = {name for name, each in team.items() if each.role == "prefill"}
+    joined = {name for name, each in team.items() if each.role != "decode" or each.peers >= prefills}
+    return {name for name in joined if team[name].ready and team[name].routers}
 
 
 def _stand_in(name: str, team: Mapping[str, Standing]) -> bool:

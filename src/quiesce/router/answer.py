@@ -173,13 +173,14 @@ class Calls:
 
     @property
     def all_complete(self) -> bool:
-        """Whether there are calls, and each can be made."""
-        return self._begun > 0 and self._complete == self._begun
+        """Whether there are calls, each can be made, and no further one was torn before it said what it calls."""
+        torn = self._reader.torn and not self._only_one
+        return self._begun > 0 and self._complete == self._begun and not torn
 
     def read(self, text: str, finish: FinishReason | None) -> list[str | Called]:
         """What is certain now; with `finish` all there is."""
         parts: list[str | Called] = []
-        for part in [*self._reader.push(text), *(self._reader.flush(cut=finish == "length") if finish else ())]:
+        for part in [*self._reader.push(text), *(self._reader.flush() if finish else ())]:
             if self.enough:
                 break
             named = part if isinstance(part, str) else self._named(part)

@@ -162,7 +162,7 @@ class RouterSettings(msgspec.Struct, frozen=True, kw_only=True):
     otlp_endpoint: Annotated[
         str | None,
         Meta(
-            pattern=r"^https?://[^/?#\s@]+(/|$)",
+            pattern=r"^https?://[^/?#\s@]+(/\S*)?$(?!\n)",
             description="Send traces there, OTLP over HTTP: http://127.0.0.1:4318/v1/traces. Needs the extra otel.",
             extra={"shape": "an http:// or https:// URL"},
         ),

@@ -30,7 +30,7 @@ _SECRET_BYTES = 32
 Count = Annotated[int, Meta(ge=1, le=1 << 40)]
 Priority = Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
 Weight = Annotated[int, Meta(ge=1, le=1000)]
-Hex256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+Hex256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$(?!\n)")]
 
 
 class TenantTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):

@@ -30,7 +30,7 @@ def call_grammar(
     rules = [f"start: calls{' | otherwise' if otherwise is not None else ''}"]
     rules += [f"calls: {before} call{f' ({between} call)*' if several else ''} {after}"]
     if otherwise is not None:
-        rules += [f"otherwise: %json {json.dumps({'x-guidance': _SPACING} | without_idle(dict(otherwise)))}"]
+        rules += [f"otherwise: %json {json.dumps(_spaced(otherwise))}"]
     rules += ["call: " + " | ".join(f"call{index}" for index in range(len(schemas)))]
     for index, (name, schema) in enumerate(schemas.items()):
         head = f'{{"name": {json.dumps(name)}, "{form.arguments}": '
@@ -55,5 +55,10 @@ def _written(tag: str, special: Mapping[str, int]) -> str:
 
 def _object(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments are an object, whatever else a schema has to say of them."""
+    return _spaced(schema) | {"type": "object"}
+
+
+def _spaced(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The library looks for `x-guidance` only here; a schema's own one could make it write what is no JSON."""
     told: dict[str, Any] = without_idle(dict(schema))
-    return {"x-guidance": _SPACING} | told | {"type": "object"}
+    return told | {"x-guidance": _SPACING}

@@ -5,6 +5,8 @@ from __future__ import annotations
 _BETWEEN = frozenset(" \t\r\n,:+-.0123456789eEtrufalsn")
 """What may stand outside of strings: numbers, true, false, null, and what separates values."""
 
+_ANYWHERE = _BETWEEN | frozenset('{[]}"')
+
 
 class JsonExtent:
     """Counts brackets outside of strings. It does not check more than that, so the value is still to be decoded."""
@@ -14,6 +16,10 @@ class JsonExtent:
         self.depth = self.deepest = 0
         self._in_string = False
         self._escaped = False
+
+    def may_come(self, character: str) -> bool:
+        """Whether some JSON has it next."""
+        return self._in_string or character in _ANYWHERE
 
     def take(self, character: str) -> bool:
         """Take the next character, from the opening bracket to the closing one; False: no JSON has it there."""

@@ -79,10 +79,10 @@ class CallReader:
     """Splits what a model says into text and calls of the functions `names`, however it was split into pieces.
 
     Text that may still become a call is held back. It is one as soon as a function's name and the beginning of its
-    arguments were said, in this order; from then on these come as they are said. What has another shape is a call when
-    its object is complete, and what calls somebody unknown or is no JSON comes out as the text it is. White space
-    before a call is left out, and after the last one. `nothing_else`: the answer is calls, so what is held at its end
-    is a torn one.
+    arguments were said, in this order; from then on these come as they are said, JSON or not, to where their brackets
+    or a tag end them. What has another shape is a call when its object is complete, and what calls somebody unknown or
+    is no JSON comes out as the text it is. White space before a call and the tag behind it are no text. `nothing_else`:
+    the answer is calls, so what is held at its end is a torn one.
     """
 
     def __init__(self, form: CallFormat, names: Collection[str], *, nothing_else: bool = False) -> None:
@@ -93,14 +93,17 @@ class CallReader:
         self._shown: list[str] = []
         self._held: list[str] = []
         self._arguments: list[str] = []
-        self._settled = 0  # how many of these characters are in a part
+        self._settled = 0  # how many of these are in a part
         self._object = 0  # where in `_held` a call's object begins
-        self._matched = 0  # how much of a tag `_held` ends with
+        self._tag = ""  # as much of a tag as `_held` ends with
         self._called = False  # a call was the last thing that was read
-        self._tagged = False  # a tag says that a call follows
+        self._owed = False  # a call has begun, and the tag behind it is still to come
+        self._announced = False  # a tag, or a call before it, says that one follows
         self._hopeful = True  # a bare format may still see a call
         self._extent = JsonExtent()
         self._take: Callable[[str], None] = self._outside
+        self.torn = False
+        """Whether the answer ended before a call that was announced said what it calls."""
 
     def push(self, text: str) -> list[str | CallPart]:
         """Take the next piece; return what is certain now. Neighbouring texts are one."""
@@ -108,11 +111,12 @@ class CallReader:
             self._take(character)
         return self._drained()
 
-    def flush(self, *, cut: bool = False) -> list[str | CallPart]:
-        """The answer is over. What was held is text, unless it is the rest of a call, or `cut` off as one began."""
-        rest = self._take in (self._rest_of_object, self._after_object)
-        space = self._called and "".join(self._held).isspace()
-        if rest or space or self._nothing_else or (cut and self._tagged):
+    def flush(self) -> list[str | CallPart]:
+        """The answer is over. What was held is text, unless it is the rest of a call or the beginning of one."""
+        rest = self._take in (self._rest_of_object, self._after_object) or self._is_end()
+        space = "".join(self._held).isspace()
+        self.torn = bool(self._held) and not (rest or space) and (self._announced or self._nothing_else)
+        if self.torn or rest or (space and self._called) or self._nothing_else:
             self._held.clear()
         self._release()
         return self._drained()
@@ -122,14 +126,15 @@ class CallReader:
     def _outside(self, character: str) -> None:
         if not self._hopeful:
             self._show(character)
-        elif character == self._form.begins[self._matched]:
-            self._tag(character, self._form.begins)
-        elif self._matched == 0 and (character.isspace() or (self._called and self._form.bare and character == ";")):
-            self._held.append(character)
-        elif self._form.bare and self._matched == 0 and character == self._form.opening:
-            self._before_object(character)
-        elif self._matched:
+        elif self._is_of_tag(character):
+            self._more_of_tag(character)
+        elif self._tag:
             self._give_up(character)
+        elif character.isspace() or (self._called and self._form.bare and character == ";"):
+            self._held.append(character)
+        elif self._form.bare and character == self._form.opening:
+            self._announced = self._called
+            self._before_object(character)
         else:
             self._hopeful = not self._form.bare
             self._release()
@@ -165,16 +170,23 @@ class CallReader:
             self._begin_arguments()
 
     def _in_arguments(self, character: str) -> None:
-        if not self._extent.take(character):
+        if self._extent.may_come(character):
+            self._argue(character)
+        else:
+            self._take = self._in_no_json
+            self._in_no_json(character)
+
+    def _in_no_json(self, character: str) -> None:
+        """Arguments that are no JSON. Their quotes may be no strings', so a tag is one wherever it stands."""
+        if self._tag and not self._is_of_tag(character):
+            mistaken, self._tag = self._tag, ""
+            self._held.clear()
+            self._argue(mistaken)
+        if self._is_of_tag(character):
             self._settle()
-            self._give_up(character)
-            return
-        self._arguments.append(character)
-        if self._extent.depth == 1:
-            self._settle()
-            if _is_object("".join(self._arguments)):
-                self._parts.append(CallPart(ends=True))
-            self._called, self._take = True, self._rest_of_object
+            self._more_of_tag(character)
+        else:
+            self._argue(character)
 
     def _rest_of_object(self, character: str) -> None:
         """Behind the arguments. All that matters has been said, so a missing bracket does not."""
@@ -182,16 +194,11 @@ class CallReader:
             self._held.append(character)
             if self._extent.complete:
                 self._object_over()
-        elif character == self._form.ends[:1]:
-            self._object_over()
-            self._take(character)
         else:
-            self._give_up(character)
+            self._leave(character)
 
     def _after_object(self, character: str) -> None:
-        if self._matched or character == self._form.ends[:1]:
-            self._end_tag(character)
-        elif self._form.opening == "[" and character == "]":
+        if self._form.opening == "[" and character == "]":
             self._over()
         elif self._form.opening == "[" and character == ",":
             self._held.append(character)
@@ -199,26 +206,28 @@ class CallReader:
         elif character.isspace() or character == "}":  # a bracket too many is no loss
             self._held.append(character)
         else:
-            self._give_up(character)
+            self._leave(character)
 
     # ------------------------------------------------------------ what becomes of it
 
-    def _tag(self, character: str, tag: str) -> None:
-        """One more character of the tag before a call."""
-        self._held.append(character)
-        self._matched = (self._matched + 1) % len(tag)
-        if self._matched == 0:
-            self._tagged = True
-            self._take = self._before_list if self._form.opening == "[" else self._before_object
+    def _is_of_tag(self, character: str) -> bool:
+        """Whether it goes on with a tag, or begins one."""
+        tag = self._tag + character
+        return self._form.begins.startswith(tag) or (self._owed and self._form.ends.startswith(tag))
 
-    def _end_tag(self, character: str) -> None:
-        """One more character of the tag behind a call, or no such thing."""
-        if character != self._form.ends[self._matched]:
-            self._give_up(character)
-            return
+    def _is_end(self) -> bool:
+        """Whether some of the tag behind a call is held. One character of it may be any text's, but not there."""
+        held = len(self._tag) > (0 if self._called else 1)
+        return held and self._owed and self._form.ends.startswith(self._tag)
+
+    def _more_of_tag(self, character: str) -> None:
         self._held.append(character)
-        self._matched += 1
-        if self._matched == len(self._form.ends):
+        self._tag += character
+        if self._tag == self._form.begins:
+            self._tag, self._owed, self._announced = "", False, True
+            self._take = self._before_list if self._form.opening == "[" else self._before_object
+        elif self._tag == self._form.ends:
+            self._owed = False
             self._over()
 
     def _begin_arguments(self) -> None:
@@ -227,7 +236,19 @@ class CallReader:
             self._settle()
             self._parts.append(CallPart(head[1]))
             self._held.clear()
+            self._called = self._owed = True
             self._arguments, self._settled, self._take = ["{"], 0, self._in_arguments
+
+    def _argue(self, text: str) -> None:
+        """More of the arguments; their last bracket may be in it."""
+        for character in text:
+            self._extent.take(character)
+        self._arguments.append(text)
+        if self._extent.depth == 1:
+            self._settle()
+            if _is_object("".join(self._arguments)):
+                self._parts.append(CallPart(ends=True))
+            self._take = self._rest_of_object
 
     def _close(self) -> None:
         """An object is complete that did not begin as calls do."""
@@ -239,7 +260,7 @@ class CallReader:
         else:
             self._settle()
             self._parts.append(call)
-            self._called = True
+            self._called = self._owed = True
             self._object_over()
 
     def _object_over(self) -> None:
@@ -252,7 +273,12 @@ class CallReader:
     def _over(self) -> None:
         """What comes next is no part of a call."""
         self._held.clear()
-        self._take, self._matched, self._tagged = self._outside, 0, False
+        self._take, self._tag, self._announced = self._outside, "", False
+
+    def _leave(self, character: str) -> None:
+        """`character` stands behind a call; the tag of the next one may, as an end is easily forgotten."""
+        self._take, self._announced = self._outside, False
+        self._outside(character)
 
     def _give_up(self, character: str) -> None:
         """It is no call after all. `character` may begin another one."""
@@ -315,8 +341,13 @@ def _arguments(written: _Written) -> str:
 
 
 def _is_object(text: str) -> bool:
-    """Numbers may be of any size here: it is not us who count with them."""
+    """Numbers may be of any size and any number of digits here: it is not us who count with them."""
     try:
-        return isinstance(json.loads(text), dict)
+        return isinstance(json.loads(text, parse_int=str, parse_float=str, parse_constant=_refuse), dict)
     except (ValueError, RecursionError):
         return False
+
+
+def _refuse(constant: str) -> None:
+    """NaN and its like, which Python takes for JSON."""
+    raise ValueError(constant)

@@ -18,7 +18,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     listen: Annotated[
         str,
         Meta(
-            pattern="^(unix:/.*[^/]|tcp://.+:[0-9]+)$",
+            pattern=r"^(unix:/.*[^/\n]|tcp://.+:[0-9]+)$(?!\n)",
             description="Where to listen: unix:/path/to.sock, in a directory only you can use, or tcp://HOST:PORT.",
             extra={"shape": "unix:/absolute/path.sock or tcp://HOST:PORT"},
         ),
@@ -134,7 +134,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     otlp_endpoint: Annotated[
         str | None,
         Meta(
-            pattern=r"^https?://[^/?#\s@]+(/|$)",
+            pattern=r"^https?://[^/?#\s@]+(/\S*)?$(?!\n)",
             description="Send traces there, OTLP over HTTP: http://127.0.0.1:4318/v1/traces. Needs the extra otel.",
             extra={"shape": "an http:// or https:// URL"},
         ),

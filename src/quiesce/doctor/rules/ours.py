@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from quiesce.doctor.addresses import is_local
-from quiesce.doctor.findings import Hit, Rule, Seen, Severity, label
-from quiesce.doctor.fleet import Engine, Field, Fleet, Role
+from quiesce.doctor.findings import Hit, Rule, Seen, Severity, Unknown, label
+from quiesce.doctor.fleet import Engine, Field, Fleet, Part, Role
 from quiesce.doctor.rules.links import OUR_SECURITY, OUR_SETTINGS, OUR_TRANSPORTS, OUR_WATCH
 
 
@@ -17,6 +19,17 @@ def _unsafe(fleet: Fleet) -> Seen:
                 f"{label(member)} frees held pages by a timer" + (f", {freed:g} times so far." if freed else "."),
                 "Start it without --unsafe-release-on-timeout.",
             )
+
+
+def _flags_not_shown(fleet: Fleet) -> Seen:
+    """A running server tells what happened, not what it was told; its log does."""
+    decodes = fleet.of(Engine.QUIESCE, Role.DECODE)
+    if silent := [each for each in decodes if Part.FLAGS not in each.shown and "log" not in each.kinds]:
+        yield Unknown(
+            f"whether {' and '.join(map(label, silent))} trusts a transport without authentication or "
+            "one that nobody verified, and frees held pages by a timer",
+            "Give the command line (--args), or the start-up log.",
+        )
 
 
 def _mismatches(fleet: Fleet) -> Seen:
@@ -136,7 +149,7 @@ RULES = (
         why="This flag gives up what Quiesce is for: pages go to the next request while a write to them may be "
         "under way.",
         sources=(OUR_SETTINGS, OUR_SECURITY),
-        check=_unsafe,
+        check=lambda fleet: chain(_unsafe(fleet), _flags_not_shown(fleet)),
     ),
     Rule(
         id="quiesce-tag-mismatch",
