@@ -10,7 +10,7 @@ NIXL_WHEEL ?= nixl-cu12==1.5.1
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --quiet
 # Options for the program that a target runs: make serve ARGS="--port 9000", make test ARGS="-k holds"
 ARGS ?=
 WORKERS ?= 2

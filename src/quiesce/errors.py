@@ -101,6 +101,16 @@ class InvariantBroken(QuiesceError):
     exit_code = 70
 
 
+def install(extra: str) -> str:
+    """What brings an extra's libraries, in the checkout: on no index, where our name would be a stranger's."""
+    return f"pip install -e '.[{extra}]'"
+
+
+def in_checkout(extra: str) -> str:
+    """The remedy for libraries that an extra brings."""
+    return f"Run, in the source's directory: {install(extra)}"
+
+
 def invariant(holds: bool, name: str, detail: str = "") -> None:
     """Raise `InvariantBroken` unless `holds`. Used instead of `assert`, which `python -O` would remove."""
     if not holds:

@@ -114,6 +114,7 @@ def test_a_signal_ends_the_asking_and_not_the_report(
     assert "Stopped early; no leak was seen until then." in said.out
     assert re.search(r"Not tested:\n- \d+ requests: the audit was stopped early", (tmp_path / "audit.txt").read_text())
     assert re.search(r"quiesce: alone, before, request 1 of \d+\n", said.err)
+    assert re.search(r", request 10 of \d+\n", said.err)
 
 
 def test_what_cannot_be_used_is_exit_code_4_and_what_cannot_be_asked_2(

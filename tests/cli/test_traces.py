@@ -56,5 +56,5 @@ def test_what_is_missing_is_named_before_anything_is_loaded(
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     assert main([word.format(tmp_path) for word in words] + ENDPOINT) == 2
-    assert 'pip install "quiesce[otel]"' in capsys.readouterr().err
+    assert "in the source's directory: pip install -e '.[otel]'" in capsys.readouterr().err
     assert not loaded

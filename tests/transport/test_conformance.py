@@ -9,9 +9,8 @@ import pytest
 from quiesce.errors import ConfigurationError
 from quiesce.transport import registry
 from quiesce.transport.conformance import checks, conformance
-from quiesce.transport.conformance.__main__ import main
-from quiesce.transport.conformance.candidates import candidate
-from quiesce.transport.conformance.report import CHECKS, Report, Seen
+from quiesce.transport.conformance.__main__ import main, show
+from quiesce.transport.conformance.report import CHECKS, Report, Seen, promised
 
 from .installed import skip_unless_here
 
@@ -32,13 +31,6 @@ EXAMPLE = "docs.example_backend:BACKEND"
 RUNNABLE = [name for name in registry.names() if name != "mori"]
 
 LOOKS = 5
-
-
-def promised(backend: str) -> list[checks.Check]:
-    """The conditions of entry, and what the declared capabilities rest on."""
-    capabilities = candidate(backend).capabilities
-    proving = (check for name, proofs in checks.PROVES.items() if getattr(capabilities, name) for check in proofs)
-    return list(dict.fromkeys((*checks.ALWAYS, *proving)))
 
 
 @pytest.mark.slow
@@ -78,6 +70,16 @@ def test_who_claims_what_was_not_seen_does_not_pass() -> None:
     assert report.unproved == {"fence"}
     assert not report.passed
     assert Report("x", seen, report.derived, frozenset({"drain_ack"})).passed
+
+
+def test_a_check_of_what_nobody_claims_is_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    needed = {check.__name__ for check in promised("mooncake")}
+    for name in ("a_dead_writer_s_bytes_end_at_its_fence", "idle_costs_nothing"):
+        show(Seen(name, False, "seen", 1.0), needed)
+    assert capsys.readouterr().out.splitlines() == [
+        "  not offered a dead writer's bytes end at its fence: seen (1.0 s)",
+        "  FAIL        idle costs nothing: seen (1.0 s)",
+    ]
 
 
 @pytest.mark.parametrize("name", ["carrier-pigeon", "tests.transport.liars:NOBODY", "no.such.module:X", "json:loads"])

@@ -23,6 +23,7 @@ from quiesce.transport.departure import Departure
 from quiesce.transport.descriptors import decode_descriptor
 from quiesce.transport.shm import ShmReceiver
 from quiesce.transport.tcp import inbound, wire
+from quiesce.transport.tcp.leases import Leases
 from quiesce.transport.tcp.receiver import MOST_STRANGERS, TcpReceiver
 from quiesce.transport.tcp.sender import TcpSender
 
@@ -43,6 +44,27 @@ class Held(Departure):
     def leave(self, write: Write) -> None:
         self.reached.set()
         assert self.let_go.wait(LONG_S)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (TimeoutError(110, "timed out"), "a data connection broke: [Errno 110] timed out"),
+        (HandshakeRefused("no"), "a data connection was refused: no"),
+    ],
+)
+def test_only_what_was_refused_is_called_so(
+    error: Exception, told: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(_: inbound.Inbound) -> None:
+        raise error
+
+    monkeypatch.setattr(inbound.Inbound, "_authenticate", fails)
+    here, there = socket.socketpair()
+    with here, there, caplog.at_level("DEBUG", inbound.__name__):
+        pool = Pool.private(LAYOUT, TARGET_PAGES, SLOTS)
+        inbound.Inbound(here, pool, Leases(TARGET_PAGES), lambda _: None).run(lambda _: True)
+    assert [record.getMessage() for record in caplog.records] == [told]
 
 
 def test_bytes_go_where_they_are_told_and_nowhere_else() -> None:

@@ -172,4 +172,6 @@ async def test_a_wrongly_named_peer_is_refused(house: House, caplog: pytest.LogC
         await asyncio.wait_for(rounds.wait(), 20)
     assert house.desk.peers["decode-0"] == ()
     told = [record for record in caplog.records if record.name == "quiesce.worker.prefill_streams"]
-    assert [record.getMessage() for record in told] == ["a prefill worker cannot be used"]
+    assert [(record.levelname, record.getMessage()) for record in told] == [
+        ("WARNING", "a prefill worker cannot be used")
+    ]

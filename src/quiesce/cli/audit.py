@@ -40,6 +40,8 @@ FORMS: Mapping[str, tuple[str, Callable[[Report], str]]] = {
     "junit": ("audit.junit.xml", as_junit),
     "html": ("audit.html", as_html),
 }
+LINE_EVERY = 10
+"""Requests between two lines of progress where there is no terminal; a stage begins with one."""
 EXAMPLES = """\b
 Examples:
   quiesce audit http://127.0.0.1:8000 --dry-run             what would be asked, and what it costs
@@ -210,14 +212,15 @@ def _run(url: str, keys: Keys, options: Options, extra: str) -> Report:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("looking", total=None)
 
-        said = ""
+        said = ("", 0)
 
         def progress(stage: str, done: int, total: int) -> None:
             nonlocal said
             bar.update(task, description=stage, completed=done, total=total)
-            if stage != said and not console.is_terminal:
+            now = (stage, done // LINE_EVERY)
+            if now != said and not console.is_terminal:
                 tell(console, f"quiesce: {stage}, request {done} of {total}")
-            said = stage
+            said = now
 
         return asyncio.run(_stoppable(url, keys, options, progress, extra))
 

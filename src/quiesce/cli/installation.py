@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 
-from quiesce.errors import MachineLacksError
+from quiesce.errors import MachineLacksError, in_checkout
 
 ENGINE_NEEDS = ("torch", "numba", "safetensors", "gguf")
-INSTALL = "pip install -e '.[serve]'"
 
 
 def lacks(name: str) -> MachineLacksError:
     """The error for a library that is not installed."""
-    return MachineLacksError(
-        f"this installation has no {name}, which is needed here.", remedy=f"Run, in the source's directory: {INSTALL}"
-    )
+    return lacks_extra(name, "serve")
 
 
 def lacks_extra(name: str, extra: str) -> MachineLacksError:
     """The error for a library of an extra that is not installed."""
-    return MachineLacksError(f"this installation has no {name}.", remedy=f"Run: pip install 'quiesce[{extra}]'")
+    return MachineLacksError(f"this installation has no {name}, which is needed here.", remedy=in_checkout(extra))
 
 
 def require_engine() -> None:

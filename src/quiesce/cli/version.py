@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 import click
 
 from quiesce import __version__
-from quiesce.cli.installation import INSTALL
+from quiesce.errors import install
 from quiesce.protocol.hello import PROTOCOL_VERSION
 
 STANDS_ON = ("torch", "numba", "numpy", "tokenizers", "msgspec", "starlette", "uvicorn")
@@ -31,4 +31,4 @@ def _installed(name: str) -> str:
     try:
         return version(name)
     except PackageNotFoundError:
-        return f"not installed ({INSTALL})" if name in ("torch", "numba") else "not installed"
+        return f"not installed ({install('serve')})" if name in ("torch", "numba") else "not installed"

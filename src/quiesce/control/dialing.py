@@ -94,9 +94,16 @@ async def _dial_at(sock: socket.socket, where: Any, try_s: float, security: Secu
 
 def _unreachable(path: str | os.PathLike[str], error: OSError | TimeoutError) -> PeerUnusable:
     why = _why(error)
-    ours = error.errno in (errno.EMFILE, errno.ENFILE) if isinstance(error, OSError) else False
-    remedy = "Raise the limit of open files." if ours else "Is that process running?"
-    return PeerUnusable(f"cannot connect to {os.fspath(path)}: {why}.", remedy=remedy, took_effect=False)
+    return PeerUnusable(f"cannot connect to {os.fspath(path)}: {why}.", remedy=_remedy(error), took_effect=False)
+
+
+def _remedy(error: OSError | TimeoutError) -> str:
+    """Whoever speaks TLS with us, or rather does not, is running."""
+    if isinstance(error, ssl.SSLError):
+        return "Look at the certificates and --tls-ca of both sides."
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return "Raise the limit of open files."
+    return "Is that process running?"
 
 
 def _why(error: OSError | TimeoutError) -> str:

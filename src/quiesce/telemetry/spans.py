@@ -11,7 +11,7 @@ import importlib.util
 import time
 from typing import TYPE_CHECKING
 
-from quiesce.errors import ConfigurationError, invariant
+from quiesce.errors import ConfigurationError, in_checkout, invariant
 from quiesce.telemetry.logs import FIELDS
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def open_spans(role: str, worker: str, endpoint: str | None) -> Spans:
 def require_exporter(endpoint: str | None) -> None:
     """Look, without importing it, whether `open_spans` will find its library. Raises ConfigurationError."""
     if endpoint is not None and not _is_installed(_EXPORTER):
-        raise ConfigurationError(['--otlp-endpoint needs OpenTelemetry. Run: pip install "quiesce[otel]"'])
+        raise ConfigurationError([f"--otlp-endpoint needs OpenTelemetry. {in_checkout('otel')}"])
 
 
 def _is_installed(module: str) -> bool:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from quiesce.errors import ConfigurationError, MachineLacksError
+from quiesce.errors import ConfigurationError, MachineLacksError, in_checkout
 
 _ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 _CONTROL_TOKEN, _USER_TOKEN = 3, 4
@@ -37,9 +37,7 @@ def read_fields(gguf: Path) -> dict[str, Any]:
     try:
         from gguf import GGUFReader
     except ImportError:
-        raise MachineLacksError(
-            "reading a GGUF file needs the gguf library.", remedy="Run: pip install -e '.[serve]'"
-        ) from None
+        raise MachineLacksError("reading a GGUF file needs the gguf library.", remedy=in_checkout("serve")) from None
     try:
         reader = GGUFReader(gguf)
         fields = {name: field.contents() for name, field in reader.fields.items()}

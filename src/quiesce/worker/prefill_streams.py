@@ -86,7 +86,7 @@ class PrefillStreams:
             while (address := self._addresses.get(name)) is not None:
                 joined, trouble = await self._try(name, address)
                 if trouble != said or joined:
-                    log.info("a prefill worker cannot be used", extra=ids(worker_name=name, reason=trouble))
+                    log.warning("a prefill worker cannot be used", extra=ids(worker_name=name, reason=trouble))
                 round_, said = (0 if joined else round_ + 1), trouble
                 await asyncio.sleep(backoff_s(0.05, round_, most_s=1.0))
         except Exception as error:

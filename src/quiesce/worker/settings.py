@@ -135,7 +135,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         Meta(
             pattern=r"^https?://[^/?#\s@]+(/\S*)?$(?!\n)",
-            description="Send traces there, OTLP over HTTP: http://127.0.0.1:4318/v1/traces. Needs quiesce[otel].",
+            description="Send traces there, OTLP over HTTP: http://127.0.0.1:4318/v1/traces. Needs the extra otel.",
             extra={"shape": "an http:// or https:// URL"},
         ),
     ] = None

@@ -6,18 +6,22 @@ A backend that is being written is named `package.module:ATTRIBUTE`. FILE takes 
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 
 from quiesce.errors import ConfigurationError
 from quiesce.transport import registry
 from quiesce.transport.conformance.candidates import candidate
 from quiesce.transport.conformance.record import encode, record_of
-from quiesce.transport.conformance.report import Report, Seen, conformance
+from quiesce.transport.conformance.report import Report, Seen, conformance, promised, title
 
 
-def show(seen: Seen) -> None:
-    mark, name = "ok  " if seen.holds else "FAIL", seen.name.replace("_", " ")
-    print(f"  {mark} {name}{': ' if seen.detail else ''}{seen.detail} ({seen.seconds:.1f} s)", flush=True)
+def show(seen: Seen, needed: Collection[str]) -> None:
+    """FAIL is what counts: the others only say that a capability, which nobody claims, is not offered."""
+    mark = "ok" if seen.holds else "FAIL" if seen.name in needed else "not offered"
+    said = f"{title(seen.name)}{': ' if seen.detail else ''}{seen.detail}"
+    print(f"  {mark:<11} {said} ({seen.seconds:.1f} s)", flush=True)
 
 
 def verdict(report: Report) -> str:
@@ -37,7 +41,8 @@ def main(words: list[str]) -> int:
     reports = []
     for name in backends:
         print(name)
-        reports.append(conformance(name, show))
+        needed = {check.__name__ for check in promised(name)}
+        reports.append(conformance(name, partial(show, needed=needed)))
         print(verdict(reports[-1]))
     if into:
         into.write_bytes(encode(record_of(reports)))

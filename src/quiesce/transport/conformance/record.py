@@ -13,7 +13,7 @@ import msgspec
 
 from quiesce.transport.conformance.candidates import candidate
 from quiesce.transport.conformance.checks import ALWAYS, PROVES
-from quiesce.transport.conformance.report import CHECKS, Report
+from quiesce.transport.conformance.report import CHECKS, Report, title
 from quiesce.transport.registry import installed_version
 
 _INTRODUCTION = """# What the transports were seen to do
@@ -67,7 +67,7 @@ def decode(data: bytes) -> Record:
 
 def page(record: Record) -> str:
     """The whole page as Markdown."""
-    checks = [_row([_words(check.__name__), *(_mark(entry, check.__name__) for entry in record)]) for check in CHECKS]
+    checks = [_row([title(check.__name__), *(_mark(entry, check.__name__) for entry in record)]) for check in CHECKS]
     seen = [_row([f"*{name}*", *("seen" if name in each.capabilities else "" for each in record)]) for name in PROVES]
     details = [f"## {entry.backend}\n\n" + "\n".join(_details(entry)) for entry in record]
     head = [_row(["", *map(_title, record)]), _row(["---"] * (len(record) + 1))]
@@ -88,11 +88,7 @@ def _mark(entry: Entry, check: str) -> str:
 
 
 def _details(entry: Entry) -> list[str]:
-    return [f"- {_words(each.check)}: {each.detail}" for each in entry.seen if each.detail] or ["Nothing besides."]
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
+    return [f"- {title(each.check)}: {each.detail}" for each in entry.seen if each.detail] or ["Nothing besides."]
 
 
 def _row(cells: Sequence[str]) -> str:

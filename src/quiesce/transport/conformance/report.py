@@ -41,6 +41,21 @@ class Report(msgspec.Struct, frozen=True):
         return not self.unproved and all(each.holds for each in self.seen if each.name in entry)
 
 
+def promised(backend: str) -> tuple[Check, ...]:
+    """The checks that must hold: the conditions of entry, and what the declared capabilities rest on.
+
+    Raises ConfigurationError for a name that the registry does not know.
+    """
+    declared = candidate(backend).capabilities
+    proving = (check for name, checks in PROVES.items() if getattr(declared, name) for check in checks)
+    return tuple(dict.fromkeys((*ALWAYS, *proving)))
+
+
+def title(check: str) -> str:
+    """A check's name as people read it."""
+    return check.replace("_s_", "'s ").replace("_", " ")
+
+
 CHECKS: tuple[Check, ...] = tuple(dict.fromkeys((*ALWAYS, *(each for checks in PROVES.values() for each in checks))))
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from quiesce.errors import MachineLacksError
+from quiesce.errors import MachineLacksError, install
 from quiesce.protocol.hello import Capabilities
 from quiesce.transport.onesided import PoolAddresses
 
 VERIFIED = "0.3.13.post1"
 """The version that the conformance suite was run against."""
-REMEDY = "pip install 'quiesce[mooncake]', and Debian's package libibverbs1."
+REMEDY = f"{install('mooncake')} in the source's directory, and Debian's package libibverbs1."
 # No fence: unregistering a window does not stop what is being placed into it (measured; docs/transports.md).
 MOONCAKE_CAPABILITIES = Capabilities(drain_ack=True, source_fence=True, bounds_checked=True)
 MOST_ENTRIES = 1024

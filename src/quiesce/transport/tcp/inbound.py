@@ -61,7 +61,8 @@ class Inbound:
         except Hangup as error:
             log.log(logging.WARNING if error.torn and not self._closed else logging.DEBUG, "%s", error)
         except (PeerUnusable, OSError) as error:
-            log.log(logging.WARNING if self.ticket else logging.DEBUG, "a data connection was refused: %s", error)
+            what = "broke" if isinstance(error, OSError) else "was refused"
+            log.log(logging.WARNING if self.ticket else logging.DEBUG, "a data connection %s: %s", what, error)
         finally:
             self._memory.release()
             self._sock.close()
