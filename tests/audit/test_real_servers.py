@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 FLAGS = ("--model", "tiny", "--deterministic", "--context-length", "2048", "--max-prefill-tokens", "64")
 LEAKY = ("--prefix-cache", "off", "--hold-deadline-s", "0.02", "--unsafe-release-on-timeout")
+AUDITS = 4
 OPTIONS = Options(
     seed=11,
     victims=8,
@@ -69,7 +70,11 @@ async def test_the_server_as_shipped_passes(tenants: tuple[Path, Keys]) -> None:
 
 
 async def test_late_writes_are_found() -> None:
-    """Pages are given away when time is up, and no tag is looked at: the incident."""
+    """Pages are given away when time is up, and no tag is looked at: the incident.
+
+    Whether a late write meets a victim is chance, even with the laboratory's help: one that saw nothing is followed by
+    another.
+    """
     leaving = asyncio.Event()
 
     def note(stage: str, done: int, total: int) -> None:
@@ -78,11 +83,14 @@ async def test_late_writes_are_found() -> None:
 
     async with Cluster(*FLAGS, *LEAKY, environ={"QUIESCE_LAB": "blind"}) as cluster:
         landing = asyncio.create_task(land_late(cluster, leaving))
-        report = await audit(cluster.url, Keys(), with_(victims=16, answer_tokens=48), note)
+        for seed in range(OPTIONS.seed, OPTIONS.seed + AUDITS):
+            report = await audit(cluster.url, Keys(), with_(seed=seed, victims=16, answer_tokens=48), note)
+            assert {row.arm: row.diverged.hits for row in report.verdict.arms}["sequential"] == 0
+            if "divergence" in suspected(report):
+                break
         landing.cancel()
         await asyncio.gather(landing, return_exceptions=True)
     assert "divergence" in suspected(report), as_text(report)
-    assert {row.arm: row.diverged.hits for row in report.verdict.arms}["sequential"] == 0
 
 
 async def test_a_stub_handoff_and_a_cache_without_salts_are_found(tenants: tuple[Path, Keys]) -> None:
