@@ -18,10 +18,10 @@ BUDGETS_S = {
     "mutants": 15,
     "proof": 150,
     "protocol": 60,
-    "router": 360,
+    "router": 400,
     "telemetry": 70,
     "text": 20,
-    "transport": 90,
+    "transport": 100,
     "worker": 320,
 }
 """Seconds of the tests of a room, added up over processes. What does not fit belongs to `make nightly`."""
