@@ -11,7 +11,7 @@ BUDGETS_S = {
     "cli": 120,
     "control": 15,
     "doctor": 35,
-    "engine": 240,
+    "engine": 190,
     "integrity": 5,
     "kv": 20,
     "lab": 760,
