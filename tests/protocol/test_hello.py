@@ -25,7 +25,7 @@ def test_workers_that_fit() -> None:
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"version": 9}, "protocol version differs: d0 has 3, p0 has 9"),
+        ({"version": 9}, "protocol version differs: d0 has 4, p0 has 9"),
         ({"model_fingerprint": "x"}, "model differs"),
         ({"layout_fingerprint": "x"}, "KV layout differs"),
         ({"payload_digest": "blake2b"}, "payload digest setting differs"),

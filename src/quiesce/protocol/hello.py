@@ -6,7 +6,7 @@ import msgspec
 
 from quiesce.ids import Incarnation
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 
 
 class Capabilities(msgspec.Struct, frozen=True):
