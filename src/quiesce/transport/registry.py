@@ -22,6 +22,8 @@ from quiesce.transport.nixl.receiver import NixlReceiver
 from quiesce.transport.nixl.sender import NixlSender
 from quiesce.transport.pulling import Lender, Puller
 from quiesce.transport.shm import SHM_CAPABILITIES, ShmReceiver, ShmSender
+from quiesce.transport.tcp.lender import TcpLender
+from quiesce.transport.tcp.puller import TcpPuller
 from quiesce.transport.tcp.receiver import TCP_CAPABILITIES, TcpReceiver
 from quiesce.transport.tcp.sender import TcpSender
 
@@ -75,6 +77,8 @@ _OURS = {
             shared_pool=False,
             fence="decode no longer places what bears the attempt's tag",
             reach="any host",
+            puller=TcpPuller,
+            lender=TcpLender,
         ),
         Backend(
             *("mooncake", mooncake.MOONCAKE_CAPABILITIES, MooncakeSender, MooncakeReceiver),
