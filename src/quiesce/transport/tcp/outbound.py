@@ -33,7 +33,7 @@ class Outbound:
         self._lock = threading.Lock()
         self._settled = threading.Condition(self._lock)
         self._broken = ""
-        self._sock = _connect(descriptor)
+        self._sock = connect(descriptor)
         self._replies = threading.Thread(target=self._hear, name="page-replies", daemon=True)
         self._replies.start()
 
@@ -122,7 +122,8 @@ class Outbound:
             pending[1](outcome, reason)
 
 
-def _connect(descriptor: wire.TcpDescriptor) -> socket.socket:
+def connect(descriptor: wire.TcpDescriptor) -> socket.socket:
+    """A connection on which our ticket is proved. Raises PeerUnusable; nothing was written then, and nothing read."""
     where = f"{descriptor.host}:{descriptor.port}"
     try:
         sock = socket.create_connection((descriptor.host, descriptor.port), timeout=CONNECT_S)
