@@ -11,8 +11,10 @@ from quiesce.protocol.admission import Limits
 from quiesce.transport import registry
 from quiesce.transport.contract import Receiver, Sender
 from quiesce.worker.decode import DecodeWorker
+from quiesce.worker.outlet import MakeOutlet
 from quiesce.worker.prefill import PrefillWorker
 from quiesce.worker.process import Parts
+from quiesce.worker.push_outlet import PushOutlet
 from quiesce.worker.settings import WorkerSettings
 
 
@@ -34,8 +36,13 @@ class Compose(msgspec.Struct, frozen=True):
     sender: Callable[[Pool, WorkerSettings], Sender] = _sender
     receiver: Callable[[Pool, WorkerSettings], Receiver] = _receiver
     door_limits: Callable[[Limits], Limits] = _admit_as_sized
-    prefill: Callable[[Parts, Sender], PrefillWorker] = PrefillWorker
+    prefill: Callable[[Parts, MakeOutlet], PrefillWorker] = PrefillWorker
     decode: Callable[[Parts, Receiver], DecodeWorker] = DecodeWorker
+
+    def outlet(self, parts: Parts) -> MakeOutlet:
+        """How a prefill worker's pages leave it."""
+        sender = self.sender(parts.pool, parts.settings)
+        return lambda host, record: PushOutlet(host, parts, sender, record)
 
 
 PRODUCT = Compose()
