@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Callable
 
-from quiesce.errors import HandshakeRefused, PeerUnusable
+from quiesce.errors import BadFrame, HandshakeRefused, PeerUnusable
 from quiesce.kv.runs import copy_runs, pack_runs
 from quiesce.kv.storage import Pool
 from quiesce.protocol.sender_io import Outcome
@@ -108,6 +108,8 @@ class Outbound:
         try:
             while True:
                 number, verdict, n_reason = wire.decode_reply(receive_exactly(self._sock, wire.REPLY_BYTES))
+                if verdict is wire.Verdict.COMING:
+                    raise BadFrame("pages come in answer to a write")
                 reason = receive_exactly(self._sock, n_reason).decode(errors="replace")
                 landed = verdict is wire.Verdict.LANDED
                 self._tell(number, Outcome.LANDED if landed else Outcome.FAILED_QUIESCED, reason)
