@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-pytest.importorskip("dns", reason="dnspython is not installed: `make setup`")
-
 from quiesce.text.model import TextModel
-from tests.control.dns_server import DnsServer, dns_server_beside
 from tests.worker.rig import alone
+
+if TYPE_CHECKING:
+    from tests.control.dns_server import DnsServer
 
 from .hosts import Host, Processes, two_namespaces, why_no_namespaces
 
@@ -85,6 +86,9 @@ def test_two_addresses_of_one_machine() -> None:
 
 
 def test_two_addresses_that_dns_names() -> None:
+    pytest.importorskip("dns", reason="dnspython is not installed: `make setup`")
+    from tests.control.dns_server import dns_server_beside
+
     near, far = Host("127.0.0.3"), Host("127.0.0.2")
     with dns_server_beside() as dns, Processes() as processes:
         deployment = Deployment(processes, near, far)

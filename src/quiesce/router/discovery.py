@@ -20,8 +20,8 @@ def check_workers(settings: RouterSettings) -> Security:
     security = load_security(settings.tls_cert, settings.tls_key, settings.tls_ca, insecure=settings.insecure)
     require_security(first_workers(settings), security)
     if settings.workers_srv:
-        check_srv(settings.workers_srv, settings.dns_server)
         require_spanning("--workers-srv", security)
+        check_srv(settings.workers_srv, settings.dns_server)
     return security
 
 
