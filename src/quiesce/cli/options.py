@@ -13,7 +13,7 @@ from quiesce.cli.settings import Composed, compose
 from quiesce.units import show_bytes
 
 _HAND_OFF = (
-    *("transport", "data_host", "data_port", "trust_network", "trust_transport"),
+    *("transport", "transfer", "data_host", "data_port", "trust_network", "trust_transport"),
     *("transfer_batch_pages", "call_deadline_s", "handoff_timeout_s", "resend_s", "hold_deadline_s"),
     *("fence_policy", "quarantine_budget", "payload_digest", "unsafe_release_on_timeout"),
 )
@@ -26,7 +26,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Tenants and queueing", ("tenants", "queue_per_tenant", "prefill_window", "decode_window")),
     ("Fronts for other routers", ("fronts", "front_host", "front_key", "front_open")),
     ("Workers", ("mode", "prefill", "decode", "spare", "name", "listen", "peer", "worker", "workers_file", "role")),
-    ("Between hosts", ("tls_cert", "tls_key", "tls_ca", "insecure")),
+    ("Between hosts", ("workers_srv", "dns_server", "tls_cert", "tls_key", "tls_ca", "insecure")),
     (
         "KV pools and batches",
         (

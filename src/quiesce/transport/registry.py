@@ -11,7 +11,7 @@ import msgspec
 
 from quiesce.errors import ConfigurationError
 from quiesce.kv.storage import Pool
-from quiesce.protocol.hello import Capabilities
+from quiesce.protocol.hello import PULL, Capabilities
 from quiesce.transport import mori
 from quiesce.transport.contract import Receiver, Sender
 from quiesce.transport.mooncake import library as mooncake
@@ -22,12 +22,16 @@ from quiesce.transport.nixl.receiver import NixlReceiver
 from quiesce.transport.nixl.sender import NixlSender
 from quiesce.transport.pulling import Lender, Puller
 from quiesce.transport.shm import SHM_CAPABILITIES, ShmReceiver, ShmSender
+from quiesce.transport.tcp.lender import TcpLender
+from quiesce.transport.tcp.puller import TcpPuller
 from quiesce.transport.tcp.receiver import TCP_CAPABILITIES, TcpReceiver
 from quiesce.transport.tcp.sender import TcpSender
 
 ENTRY_POINTS = "quiesce.transports"
 AUTO = "shm"
 """What `auto` takes: both workers are on one host as long as control is a Unix socket."""
+AUTO_PULL = "tcp"
+"""What `auto` takes where decode reads, for it cannot read with shm."""
 
 
 class Backend(msgspec.Struct, frozen=True):
@@ -75,6 +79,8 @@ _OURS = {
             shared_pool=False,
             fence="decode no longer places what bears the attempt's tag",
             reach="any host",
+            puller=TcpPuller,
+            lender=TcpLender,
         ),
         Backend(
             *("mooncake", mooncake.MOONCAKE_CAPABILITIES, MooncakeSender, MooncakeReceiver),
@@ -110,14 +116,28 @@ def names() -> tuple[str, ...]:
     return (*_OURS, *sorted(_offered().keys() - _OURS.keys()))
 
 
-def backend(name: str) -> Backend:
+def backend(name: str, transfer: str = "push") -> Backend:
     """The backend of that name; `auto` is ours to choose. Raises ConfigurationError when there is none."""
-    name = AUTO if name == "auto" else name
+    name = auto_for(transfer) if name == "auto" else name
     if name in _OURS:
         return _OURS[name]
     if name not in _offered():
         raise ConfigurationError([f"there is no transport {name!r}; there are auto, {', '.join(names())}"])
     return _load(_offered()[name])
+
+
+def auto_for(transfer: str) -> str:
+    """What `auto` takes on one host."""
+    return AUTO_PULL if transfer == PULL else AUTO
+
+
+def require_transfer(chosen: Backend, transfer: str) -> None:
+    """Raises ConfigurationError when pages cannot travel that way."""
+    if transfer == PULL and not chosen.capabilities.pull:
+        able = ", ".join(each.name for each in _OURS.values() if each.capabilities.pull)
+        raise ConfigurationError(
+            [f"transport {chosen.name} cannot --transfer pull: decode cannot read with it; of ours these can: {able}"]
+        )
 
 
 def require_trusted(chosen: Backend, *, network: bool, library: bool) -> None:
