@@ -8,12 +8,15 @@ import msgspec
 
 from quiesce.kv.storage import Pool
 from quiesce.protocol.admission import Limits
+from quiesce.protocol.hello import PULL
 from quiesce.transport import registry
 from quiesce.transport.contract import Receiver, Sender
+from quiesce.transport.pulling import Lender, Puller
 from quiesce.worker.decode import DecodeWorker
 from quiesce.worker.outlet import MakeOutlet
 from quiesce.worker.prefill import PrefillWorker
 from quiesce.worker.process import Parts
+from quiesce.worker.pull_outlet import PullOutlet
 from quiesce.worker.push_outlet import PushOutlet
 from quiesce.worker.settings import WorkerSettings
 
@@ -26,6 +29,16 @@ def _receiver(pool: Pool, settings: WorkerSettings) -> Receiver:
     return registry.backend(settings.transport).receiver(pool, settings.data_host, settings.data_port)
 
 
+def _lender(pool: Pool, settings: WorkerSettings) -> Lender:
+    lender, _ = registry.pulling(registry.backend(settings.transport))
+    return lender(pool, settings.data_host, settings.data_port)
+
+
+def _puller(pool: Pool, settings: WorkerSettings) -> Puller:
+    _, puller = registry.pulling(registry.backend(settings.transport))
+    return puller(pool, 1, settings.call_deadline_s)
+
+
 def _admit_as_sized(limits: Limits) -> Limits:
     return limits
 
@@ -35,12 +48,17 @@ class Compose(msgspec.Struct, frozen=True):
 
     sender: Callable[[Pool, WorkerSettings], Sender] = _sender
     receiver: Callable[[Pool, WorkerSettings], Receiver] = _receiver
+    lender: Callable[[Pool, WorkerSettings], Lender] = _lender
+    puller: Callable[[Pool, WorkerSettings], Puller] = _puller
     door_limits: Callable[[Limits], Limits] = _admit_as_sized
     prefill: Callable[[Parts, MakeOutlet], PrefillWorker] = PrefillWorker
     decode: Callable[[Parts, Receiver], DecodeWorker] = DecodeWorker
 
     def outlet(self, parts: Parts) -> MakeOutlet:
         """How a prefill worker's pages leave it."""
+        if parts.settings.transfer == PULL:
+            lender = self.lender(parts.pool, parts.settings)
+            return lambda host, record: PullOutlet(host, parts, lender, record)
         sender = self.sender(parts.pool, parts.settings)
         return lambda host, record: PushOutlet(host, parts, sender, record)
 
