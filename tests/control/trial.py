@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from functools import cache
 from pathlib import Path
 
-from quiesce.cli.certificates import Leaf, make_certificates
+from quiesce.trust.certificates import Leaf, make_certificates
 from quiesce.control.address import TcpAddress
 from quiesce.control.connection import Connection
 from quiesce.control.dialing import connect

@@ -7,6 +7,8 @@ import contextlib
 import os
 import select
 from collections.abc import Iterator
+from contextvars import ContextVar
+from functools import cache
 
 import numpy as np
 
@@ -17,10 +19,21 @@ from quiesce.transport.contract import Completion, Metadata, Write
 from quiesce.transport.departure import Departure
 from quiesce.transport.tcp.receiver import TcpReceiver
 from quiesce.transport.tcp.sender import TcpSender
+from quiesce.trust.contexts import Tls, load_tls
+from tests.control.trial import files
 
 from .pools import GUARD, LAYOUT, SLOTS, SOURCE_PAGES, TAG, TARGET_PAGES
 
 PEER = Peer(0, Incarnation("a" * 32))
+over_tls: ContextVar[bool] = ContextVar("over_tls", default=False)
+"""Whether what `wired` makes now goes over TLS."""
+
+
+@cache
+def shown_by(name: str, which: str = "ours") -> Tls:
+    """What the owner of a trial certificate proves who it is with."""
+    told = files(name, which)
+    return load_tls(told["tls_cert"], told["tls_key"], told["tls_ca"])
 
 
 class Wired:
@@ -41,8 +54,9 @@ class Wired:
         raw[...] = np.random.default_rng(3).integers(0, 256, raw.shape, np.uint8)
         self.target = Pool.private(layout, target_pages, SLOTS)
         self.target.page_view()[...] = GUARD
-        self.receiver = TcpReceiver(self.target)
-        self.sender = TcpSender(self.source, threads, call_deadline_s, departure)
+        self.tls = (shown_by("decode-0"), shown_by("prefill-0")) if over_tls.get() else (None, None)
+        self.receiver = TcpReceiver(self.target, tls=self.tls[0])
+        self.sender = TcpSender(self.source, threads, call_deadline_s, departure, tls=self.tls[1])
         self.loop = asyncio.new_event_loop()
         self.dead: list[Peer] = []
         descriptor, _ = self.receiver.describe(PEER)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-import select
-import socket
 import time
 from collections.abc import Callable
 
@@ -17,7 +15,7 @@ from quiesce.kv.runs import Pages, expand
 from quiesce.kv.storage import Pool
 from quiesce.transport.tcp import wire
 from quiesce.transport.tcp.leases import Armed, Leases
-from quiesce.transport.tcp.sockets import IOV_MOST, Hangup, hang_up, receive_exactly, skip, tune
+from quiesce.transport.tcp.sockets import IOV_MOST, Hangup, Stream, receive_exactly, skip
 
 AUTHENTICATE_S = 5.0
 """For all of it, however the bytes drip."""
@@ -34,28 +32,26 @@ log = logging.getLogger(__name__)
 class Inbound:
     """Runs in a thread of its own. `join` of that thread after `close` proves that it places nothing any more."""
 
-    def __init__(self, sock: socket.socket, pool: Pool, leases: Leases, key_of: KeyOf) -> None:
+    def __init__(self, stream: Stream, pool: Pool, leases: Leases, key_of: KeyOf) -> None:
         self.ticket = b""
-        self._sock = sock
+        self._stream = stream
         self._pool = pool
         self._leases = leases
         self._key_of = key_of
         self._closed = False
         self._memory = pool.page_view().reshape(-1).data
-        self._poll = select.poll()
-        self._poll.register(sock, select.POLLIN)
 
     def close(self) -> None:
         """From any thread: nothing more is placed than the piece at hand; the thread ends by itself."""
         self._closed = True
-        hang_up(self._sock)
+        self._stream.hang_up()
 
     def run(self, joined: Callable[[Inbound], bool]) -> None:
         """Serve until the peer hangs up. `joined(self)` is asked once the ticket is proved; False ends it."""
         try:
             self._authenticate()
             if joined(self):
-                tune(self._sock)
+                self._stream.tune()
                 while not self._closed:
                     self._serve_write()
         except Hangup as error:
@@ -65,30 +61,31 @@ class Inbound:
             log.log(logging.WARNING if self.ticket else logging.DEBUG, "a data connection %s: %s", what, error)
         finally:
             self._memory.release()
-            self._sock.close()
+            self._stream.close()
 
     def _authenticate(self) -> None:
         until_s = time.monotonic() + AUTHENTICATE_S
-        if receive_exactly(self._sock, len(wire.MAGIC), until_s) != wire.MAGIC:
+        self._stream.shake_hands(until_s)
+        if receive_exactly(self._stream, len(wire.MAGIC), until_s) != wire.MAGIC:
             raise BadFrame("what connected does not speak our data protocol")
-        ticket = receive_exactly(self._sock, wire.TICKET_BYTES, until_s)
-        theirs = receive_exactly(self._sock, wire.CHALLENGE_BYTES, until_s)
+        ticket = receive_exactly(self._stream, wire.TICKET_BYTES, until_s)
+        theirs = receive_exactly(self._stream, wire.CHALLENGE_BYTES, until_s)
         mine = secrets.token_bytes(wire.CHALLENGE_BYTES)
         known = self._key_of(ticket)
         key = known or secrets.token_bytes(wire.PROOF_BYTES)  # an unknown ticket learns no more than a wrong proof
-        self._sock.sendall(mine + wire.proof(key, b"receiver", theirs, mine))
-        given = receive_exactly(self._sock, wire.PROOF_BYTES, until_s)
+        self._stream.send([mine + wire.proof(key, b"receiver", theirs, mine)])
+        given = receive_exactly(self._stream, wire.PROOF_BYTES, until_s)
         if not wire.is_proof(given, wire.proof(key, b"sender", theirs, mine)) or known is None:
             raise HandshakeRefused("a writer could not prove its ticket")
-        self._sock.sendall(wire.MAGIC)
-        self._sock.settimeout(None)
+        self._stream.send([wire.MAGIC])
+        self._stream.settimeout(None)
         self.ticket = ticket
 
     # ------------------------------------------------------------ one write
 
     def _serve_write(self) -> None:
-        header = wire.decode_header(receive_exactly(self._sock, wire.HEADER_BYTES))
-        words = () if header.slot is None else wire.decode_words(receive_exactly(self._sock, wire.WORDS_BYTES))
+        header = wire.decode_header(receive_exactly(self._stream, wire.HEADER_BYTES))
+        words = () if header.slot is None else wire.decode_words(receive_exactly(self._stream, wire.WORDS_BYTES))
         runs = self._read_runs(header)
         pages = expand(runs[:, 0], runs[:, 1])
         armed = self._leases.find(header.tag, pages, header.slot)
@@ -102,7 +99,7 @@ class Inbound:
     def _read_runs(self, header: wire.Header) -> Runs:
         if header.pages > self._pool.pages:
             raise BadFrame(f"a write of {header.pages} pages into a pool of {self._pool.pages}")
-        pairs = np.frombuffer(receive_exactly(self._sock, header.runs * wire.RUN_BYTES), _PAIR).reshape(-1, 2)
+        pairs = np.frombuffer(receive_exactly(self._stream, header.runs * wire.RUN_BYTES), _PAIR).reshape(-1, 2)
         runs = pairs.astype(np.int64)
         counts = runs[:, 1]
         if counts.sum() != header.pages or np.any(counts == 0) or np.any(runs.sum(axis=1) > self._pool.pages):
@@ -111,7 +108,7 @@ class Inbound:
 
     def _reply(self, header: wire.Header, refused: str) -> None:
         verdict = wire.Verdict.REFUSED if refused else wire.Verdict.LANDED
-        self._sock.sendall(wire.encode_reply(header.number, verdict, refused))
+        self._stream.send([wire.encode_reply(header.number, verdict, refused)])
 
     # ------------------------------------------------------------ placing
 
@@ -139,15 +136,12 @@ class Inbound:
                     return None
                 if self._closed:
                     raise Hangup(torn=True)
-                try:
-                    n = self._sock.recvmsg_into(views, 0, socket.MSG_DONTWAIT)[0]
-                except BlockingIOError:
-                    n = -1
+                n = self._stream.take(views)
             if n == 0:
                 raise Hangup(torn=True)
-            if n > 0:
+            if n is not None:
                 return n
-            self._poll.poll()
+            self._stream.wait()
 
     def _seal(self, armed: Armed, pages: Pages, words: tuple[int, ...]) -> bool:
         """Nothing is sealed once the lease was revoked, although every byte is there."""
@@ -166,7 +160,7 @@ class Inbound:
     def _discard(self, n_bytes: int) -> None:
         scratch = memoryview(bytearray(min(n_bytes, 1 << 16)))
         while n_bytes:
-            n = self._sock.recv_into(scratch[: min(n_bytes, len(scratch))])
+            n = self._stream.recv_into(scratch[: min(n_bytes, len(scratch))])
             if n == 0:
                 raise Hangup(torn=True)
             n_bytes -= n

@@ -22,7 +22,9 @@ from quiesce.protocol.hello import Capabilities
 from quiesce.transport.tcp import wire
 from quiesce.transport.tcp.inbound import Inbound
 from quiesce.transport.tcp.leases import Leases
-from quiesce.transport.tcp.sockets import hang_up
+from quiesce.transport.tcp.sockets import PlainStream, Stream, hang_up
+from quiesce.transport.tcp.tls import TlsStream
+from quiesce.trust.contexts import Tls
 
 TCP_CAPABILITIES = Capabilities(drain_ack=True, fence=True, source_fence=True, bounds_checked=True, authenticated=True)
 MOST_STRANGERS = 64
@@ -50,16 +52,24 @@ class TcpReceiver:
 
     capabilities = TCP_CAPABILITIES
 
-    def __init__(self, pool: Pool, host: str = "127.0.0.1", port: int = 0, leases: Leases | None = None) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        leases: Leases | None = None,
+        tls: Tls | None = None,
+    ) -> None:
         """Listen on `host`:`port` (0: any free one). Raises MachineLacksError when that cannot be.
 
-        `leases` is the laboratory's seam.
+        With `tls` nobody is heard who shows no certificate for a prefill worker. `leases` is the laboratory's seam.
         """
         self._pool = pool
         self._leases = leases or Leases(pool.pages)
         self._secret = secrets.token_bytes(32)
         self._nonce = secrets.token_hex(16)
         self._host = host
+        self._tls = tls
         self._watched: dict[Peer, _Watched] = {}
         self._dead: set[Peer] = set()
         self._good: set[bytes] = set()  # tickets whose peer was joined; guarded by the lock, as are the connections
@@ -87,6 +97,7 @@ class TcpReceiver:
             port=self.port,
             ticket=ticket,
             key=wire.key_of(self._secret, ticket),
+            tls=self._tls is not None,
         )
         return msgspec.msgpack.encode(described), []
 
@@ -179,7 +190,7 @@ class TcpReceiver:
 
     def _begin(self, sock: socket.socket) -> None:
         """Strangers have places of their own, and the one that has been silent longest gives way."""
-        inbound = Inbound(sock, self._pool, self._leases, self._key_of)
+        inbound = Inbound(self._stream_of(sock), self._pool, self._leases, self._key_of)
         thread = threading.Thread(target=self._run, args=(inbound,), name="page-data", daemon=True)
         with self._lock:
             strangers = [each for each in self._connections if not each.ticket]
@@ -191,6 +202,9 @@ class TcpReceiver:
             self._complain(f"{len(strangers)} connections that prove no ticket: the oldest is closed for a new one")
             strangers[0].close()
         self._start(inbound, thread, sock)
+
+    def _stream_of(self, sock: socket.socket) -> Stream:
+        return PlainStream(sock) if self._tls is None else TlsStream(sock, self._tls, "prefill")
 
     def _start(self, inbound: Inbound, thread: threading.Thread, sock: socket.socket) -> None:
         try:

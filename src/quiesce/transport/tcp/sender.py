@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
+from quiesce.errors import HandshakeRefused
 from quiesce.kv.storage import Pool
 from quiesce.protocol.sender_io import Outcome
 from quiesce.transport.bounds import refusal
 from quiesce.transport.departure import Departure
+from quiesce.transport.descriptors import decode_descriptor
 from quiesce.transport.flights import Flight
 from quiesce.transport.lanes import DEFAULT_CALL_DEADLINE_S, Lane, LaneSender
 from quiesce.transport.tcp import wire
 from quiesce.transport.tcp.outbound import Outbound
 from quiesce.transport.tcp.receiver import TCP_CAPABILITIES
+from quiesce.trust.contexts import Tls
 
 TcpLane = Lane[wire.TcpDescriptor]
+
+SAME = "give both --tls-cert, --tls-key and --tls-ca, or both --data-tls off"
 
 
 class TcpSender(LaneSender[wire.TcpDescriptor]):
@@ -33,10 +39,23 @@ class TcpSender(LaneSender[wire.TcpDescriptor]):
         threads: int = 1,
         call_deadline_s: float = DEFAULT_CALL_DEADLINE_S,
         departure: Departure | None = None,
+        tls: Tls | None = None,
     ) -> None:
+        """With `tls` pages go to no receiver that does not take them so, without it to none that does."""
+        self._tls = tls
         self._lines: set[Outbound] = set()
         self._lock = threading.Lock()  # guards the lines
         super().__init__(pool, threads, call_deadline_s, departure)
+
+    def open_target(self, descriptor: bytes, fds: Sequence[int]) -> TcpLane:
+        """Raises HandshakeRefused, too, unless both sides mean TLS or neither does: nothing goes in plain instead."""
+        theirs = decode_descriptor(descriptor, wire.TcpDescriptor).tls
+        if theirs is not (self._tls is not None):
+            raise HandshakeRefused(
+                f"decode takes pages {'over TLS' if theirs else 'in plain'}, "
+                f"prefill sends them {'in plain' if theirs else 'over TLS'}: {SAME}"
+            )
+        return super().open_target(descriptor, fds)
 
     def _run(self, lane: TcpLane) -> None:
         line: Outbound | None = None
@@ -64,11 +83,11 @@ class TcpSender(LaneSender[wire.TcpDescriptor]):
         return line
 
     def _line(self, described: wire.TcpDescriptor, line: Outbound | None) -> Outbound:
-        if line is not None and not line.broken:
+        if line is not None and not line.broken and not line.is_spent:
             return line
         if line is not None:
             self._put_away(line)
-        line = Outbound(self._pool, described)
+        line = Outbound(self._pool, described, self._tls)
         with self._lock:
             self._lines.add(line)
         return line

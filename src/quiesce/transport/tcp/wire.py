@@ -13,7 +13,7 @@
 
 The key of a ticket is derived from the pool's secret, which never travels; ticket and key go to one peer, inside the
 descriptor, over the control stream. A proof is HMAC-SHA256 of who proves and both challenges, so neither side can be
-made to answer for the other. What follows is neither encrypted nor signed: see docs/transports.md.
+made to answer for the other. All of it is inside TLS if the descriptor says so; else nothing is encrypted or signed.
 """
 
 from __future__ import annotations
@@ -53,13 +53,17 @@ class Verdict(IntEnum):
 
 
 class TcpDescriptor(Descriptor, frozen=True):
-    """Where to connect and with what. `nonce` names this pool's life; `key` is the ticket's (32 bytes)."""
+    """Where to connect and with what. `nonce` names this pool's life; `key` is the ticket's (32 bytes).
+
+    `tls` says that whatever the connection carries, this handshake too, is inside mutual TLS 1.3.
+    """
 
     nonce: str
     host: str
     port: int
     ticket: bytes
     key: bytes
+    tls: bool
 
     def __post_init__(self) -> None:
         if not 0 < self.port < 65536 or not 0 < len(self.host) <= 255:
