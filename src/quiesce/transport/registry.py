@@ -20,6 +20,7 @@ from quiesce.transport.mooncake.sender import MooncakeSender
 from quiesce.transport.nixl import library as nixl
 from quiesce.transport.nixl.receiver import NixlReceiver
 from quiesce.transport.nixl.sender import NixlSender
+from quiesce.transport.pulling import Lender, Puller
 from quiesce.transport.shm import SHM_CAPABILITIES, ShmReceiver, ShmSender
 from quiesce.transport.tcp.receiver import TCP_CAPABILITIES, TcpReceiver
 from quiesce.transport.tcp.sender import TcpSender
@@ -32,6 +33,8 @@ AUTO = "shm"
 class Backend(msgspec.Struct, frozen=True):
     """One way to move pages. `sender(pool, threads, call_deadline_s)`, `receiver(pool, data_host, data_port)`.
 
+    `puller(pool, threads, call_deadline_s)` and `lender(pool, data_host, data_port)` where decode can also read from
+    prefill (capability `pull`); None, both, where it cannot. A pool to read from, or into, is a private one.
     `shared_pool` says that decode's pool must be made by `Pool.shared`. `fence` says in words what proves *fenced*,
     `reach` how far pages can travel. `library` is the distribution that it drives, `verified` the version of it that
     passed the conformance suite; both "" for what is all ours. `unverified()` says what of the configuration never did,
@@ -49,6 +52,8 @@ class Backend(msgspec.Struct, frozen=True):
     verified: str = ""
     unverified: Callable[[], str] = str
     missing: Callable[[], str] = str
+    puller: Callable[[Pool, int, float], Puller] | None = None
+    lender: Callable[[Pool, str, int], Lender] | None = None
 
 
 def _absent(module: str, remedy: str) -> Callable[[], str]:
@@ -161,4 +166,6 @@ def _load(offered: EntryPoint) -> Backend:
         raise ConfigurationError([f"{where} cannot be imported: {type(error).__name__}: {error}"]) from error
     if not isinstance(found, Backend) or found.name != offered.name:
         raise ConfigurationError([f"{where} is no quiesce.transport.registry.Backend of that name"])
+    if {found.capabilities.pull, found.puller is not None, found.lender is not None} not in ({True}, {False}):
+        raise ConfigurationError([f"{where} does not offer all of pull: the capability, a puller and a lender"])
     return found

@@ -37,7 +37,7 @@ class Outbound:
         self._lock = threading.Lock()
         self._settled = threading.Condition(self._lock)
         self._broken = ""
-        self._stream = _connect(descriptor, tls)
+        self._stream = connect(descriptor, tls, "decode")
         self._replies = threading.Thread(target=self._hear, name="page-replies", daemon=True)
         self._replies.start()
 
@@ -131,13 +131,17 @@ class Outbound:
             pending[1](outcome, reason)
 
 
-def _connect(descriptor: wire.TcpDescriptor, tls: Tls | None) -> Stream:
+def connect(descriptor: wire.TcpDescriptor, tls: Tls | None, role: str) -> Stream:
+    """A connection on which our ticket is proved, and with `tls` that a worker of that `role` is there.
+
+    Raises PeerUnusable; nothing was written then, and nothing read.
+    """
     where = f"{descriptor.host}:{descriptor.port}"
     try:
         sock = socket.create_connection((descriptor.host, descriptor.port), timeout=CONNECT_S)
     except OSError as error:
         raise PeerUnusable(f"cannot connect to {where}: {error}", took_effect=False) from error
-    stream = PlainStream(sock) if tls is None else TlsStream(sock, tls, "decode", descriptor.host)
+    stream = PlainStream(sock) if tls is None else TlsStream(sock, tls, role, descriptor.host)
     until_s = time.monotonic() + CONNECT_S
     try:
         stream.shake_hands(until_s)
