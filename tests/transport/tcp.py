@@ -48,13 +48,15 @@ class Wired:
         layout: Layout = LAYOUT,
         source_pages: int = SOURCE_PAGES,
         target_pages: int = TARGET_PAGES,
+        tls: tuple[Tls, Tls] | None = None,
     ) -> None:
         self.source = Pool.private(layout, source_pages)
         raw = self.source.page_view()
         raw[...] = np.random.default_rng(3).integers(0, 256, raw.shape, np.uint8)
         self.target = Pool.private(layout, target_pages, SLOTS)
         self.target.page_view()[...] = GUARD
-        self.tls = (shown_by("decode-0"), shown_by("prefill-0")) if over_tls.get() else (None, None)
+        trial = (shown_by("decode-0"), shown_by("prefill-0")) if over_tls.get() else None
+        self.tls = tls or trial or (None, None)
         self.receiver = TcpReceiver(self.target, tls=self.tls[0])
         self.sender = TcpSender(self.source, threads, call_deadline_s, departure, tls=self.tls[1])
         self.loop = asyncio.new_event_loop()
@@ -106,6 +108,7 @@ def wired(
     layout: Layout = LAYOUT,
     source_pages: int = SOURCE_PAGES,
     target_pages: int = TARGET_PAGES,
+    tls: tuple[Tls, Tls] | None = None,
 ) -> Iterator[Wired]:
     made = Wired(
         departure=departure,
@@ -114,6 +117,7 @@ def wired(
         layout=layout,
         source_pages=source_pages,
         target_pages=target_pages,
+        tls=tls,
     )
     try:
         yield made

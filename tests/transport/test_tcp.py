@@ -366,7 +366,8 @@ def test_no_bytes_from_a_writer_place_anything_that_its_lease_does_not_permit(no
         made.wait()
         (line,) = made.sender._lines
         with contextlib.suppress(OSError):  # it hung up already
-            line._stream._sock.sendall(noise)
+            line._stream.send([noise])
+            assert isinstance(line._stream, PlainStream)
             line._stream._sock.shutdown(socket.SHUT_WR)
         line._replies.join()
         assert made.arrived([1], [1])

@@ -11,9 +11,11 @@ from quiesce.control.address import TcpAddress
 from quiesce.control.security import Security
 from quiesce.control.workers_file import NamedWorkers
 from quiesce.errors import ConfigurationError
+from quiesce.worker.greeting import transport_name
 from quiesce.worker.main import run
-from quiesce.worker.reach import check_peers, with_transport
+from quiesce.worker.reach import check_peers, way_of_pages, with_transport
 from quiesce.worker.settings import Role
+from tests.control.trial import files
 
 from .requests import settings
 
@@ -46,11 +48,29 @@ FAR = {"peer": ("prefill-0=tcp://10.0.0.2:1",), **TRUSTED}
         ("decode", FAR, "--data-host 127.0.0.1 cannot be reached from 10.0.0.2"),
         ("decode", {**FAR, "data_host": "::"}, "nobody can dial that"),
         ("decode", {"peer": ("prefill-0=tcp://127.0.0.1:0",), **TRUSTED}, "port 0 is for listening"),
+        ("prefill", {"transport": "tcp", "data_tls": "on"}, "--data-tls on needs --tls-cert, --tls-key and --tls-ca"),
+        ("prefill", {**files("prefill-0"), "data_tls": "on"}, "pages of shm cannot be encrypted"),
     ],
 )
 def test_a_start_that_could_not_work_between_hosts_is_refused(role: Role, told: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
         run(settings(role, model="/nowhere", **told))
+
+
+@pytest.mark.parametrize(
+    ("told", "name"),
+    [
+        ({"transport": "tcp"}, "tcp"),
+        ({"transport": "tcp", **files("decode-0")}, "tcp+tls"),
+        ({"transport": "tcp", **files("decode-0"), "data_tls": "on"}, "tcp+tls"),
+        ({"transport": "tcp", **files("decode-0"), "data_tls": "off"}, "tcp"),
+        ({"transport": "shm", **files("decode-0")}, "shm"),
+    ],
+)
+def test_pages_are_encrypted_where_certificates_are_given(told: dict[str, Any], name: str) -> None:
+    """Both halves hear it in HELLO: another name is another transport."""
+    decode = settings("decode", data_host="10.0.0.1", **told)
+    assert transport_name(decode) == name == way_of_pages(decode).name
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from quiesce.worker.settings import WorkerSettings
 WORKER = (Slice(WorkerSettings, frozenset({"role"})),)
 UNPAIRED_WORKER = (Slice(WorkerSettings, frozenset({"role", "peer", "workers_file"})),)
 ROUTER = (Slice(RouterSettings),)
-_BETWEEN_HOSTS = frozenset({"workers_file", "tls_cert", "tls_key", "tls_ca", "insecure"})
+_BETWEEN_HOSTS = frozenset({"workers_file", "tls_cert", "tls_key", "tls_ca", "insecure", "data_tls"})
 SERVE = (
     Slice(ServeSettings),
     Slice(WorkerSettings, frozenset({"role", "name", "listen", "peer", "pool_tokens"}) | _BETWEEN_HOSTS),

@@ -6,6 +6,8 @@ import msgspec
 
 from quiesce.ids import Incarnation
 
+OVER_TLS = "+tls"
+"""At the end of a transport's name: its pages are inside TLS."""
 PROTOCOL_VERSION = 3
 
 
@@ -51,7 +53,7 @@ def mismatch(mine: Hello, theirs: Hello) -> str | None:
     )
     for what, ours, other in checks:
         if ours != other:
-            return f"{what} differs: {mine.worker} has {ours}, {theirs.worker} has {other}"
+            return f"{what} differs: {mine.worker} has {ours}, {theirs.worker} has {other}{_remedy(ours, other)}"
     if mine.role == theirs.role:
         return f"both workers are {mine.role}"
     for each in (mine, theirs):
@@ -59,6 +61,13 @@ def mismatch(mine: Hello, theirs: Hello) -> str | None:
             nothing = f"transport {each.transport} has neither drain_ack nor fence at {each.worker}"
             return f"{nothing}: held memory could never be proved free"
     return None
+
+
+def _remedy(ours: object, other: object) -> str:
+    """What to do where only one of two wants pages inside TLS."""
+    if f"{ours}{OVER_TLS}" != other and f"{other}{OVER_TLS}" != ours:
+        return ""
+    return ": give both --tls-cert, --tls-key and --tls-ca, or both --data-tls off"
 
 
 def _can_return_memory(capabilities: Capabilities) -> bool:

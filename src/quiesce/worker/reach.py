@@ -10,7 +10,8 @@ from quiesce.control.address import Address, TcpAddress, is_loopback, is_wildcar
 from quiesce.control.security import INSECURE_WARNING, Security, load_security, require_security
 from quiesce.control.workers_file import NamedWorkers
 from quiesce.errors import ConfigurationError
-from quiesce.transport.registry import AUTO, backend
+from quiesce.transport.registry import AUTO, Backend, backend
+from quiesce.trust.contexts import Tls, load_tls
 from quiesce.worker.peers import peers_of
 from quiesce.worker.settings import WorkerSettings
 
@@ -44,19 +45,36 @@ def check_peers(settings: WorkerSettings, security: Security, workers: NamedWork
 
 def check_reach(settings: WorkerSettings) -> None:
     """Raises ConfigurationError when pages could not travel where control does."""
-    if problems := [*_dialling(settings), *_travelling(settings)]:
+    if problems := [*_dialling(settings), *_travelling(settings), *_encrypting(settings)]:
         raise ConfigurationError(problems)
+
+
+def encrypts_pages(settings: WorkerSettings) -> bool:
+    """Whether pages go inside TLS. What cannot be is refused by `check_reach` before."""
+    return settings.data_tls != "off" and bool(settings.tls_cert) and backend(settings.transport).secured is not None
+
+
+def pages_tls(settings: WorkerSettings) -> Tls | None:
+    """What page data is encrypted with; None: it is not. Raises ConfigurationError for files that cannot be used."""
+    if not encrypts_pages(settings) or not (settings.tls_cert and settings.tls_key and settings.tls_ca):
+        return None
+    return load_tls(settings.tls_cert, settings.tls_key, settings.tls_ca)
+
+
+def way_of_pages(settings: WorkerSettings) -> Backend:
+    """The backend that carries pages, in plain or over TLS. Raises ConfigurationError."""
+    chosen, tls = backend(settings.transport), pages_tls(settings)
+    return chosen.secured(tls) if tls and chosen.secured else chosen
 
 
 def with_transport(settings: WorkerSettings) -> WorkerSettings:
     """The settings with `auto` decided, and why it was decided so in the log."""
     if settings.transport != "auto" or settings.role == "aggregated":
         return settings
-    across = bool(_pairing_over_tcp(settings))
-    chosen = AUTO_BETWEEN_HOSTS if across else AUTO
+    chosen = _decided(settings)
     why = (
         "workers pair over TCP, perhaps between hosts, and of what reaches there it alone can stop a late write"
-        if across
+        if chosen == AUTO_BETWEEN_HOSTS
         else "workers pair over Unix sockets, on one host"
     )
     log.info("--transport auto takes %s: %s", chosen, why)
@@ -71,8 +89,29 @@ def warn(settings: WorkerSettings) -> None:
         settings.role == "decode"
         and not backend(settings.transport).shared_pool
         and not is_loopback(settings.data_host)
+        and not encrypts_pages(settings)
     ):
         log.warning("pages come to --data-host %s in plain: keep it in a network that is trusted", settings.data_host)
+
+
+def _decided(settings: WorkerSettings) -> str:
+    """The transport, with `auto` decided."""
+    if settings.transport != "auto":
+        return settings.transport
+    return AUTO_BETWEEN_HOSTS if _pairing_over_tcp(settings) else AUTO
+
+
+def _encrypting(settings: WorkerSettings) -> list[str]:
+    """Why --data-tls on cannot be."""
+    if settings.data_tls != "on":
+        return []
+    told = "--data-tls on needs"
+    name, files = _decided(settings), (settings.tls_cert, settings.tls_key, settings.tls_ca)
+    no_way = f"{told} --transport tcp: pages of {name} cannot be encrypted"
+    return [
+        *([] if backend(name).secured else [no_way]),
+        *([] if all(files) else [f"{told} --tls-cert, --tls-key and --tls-ca"]),
+    ]
 
 
 def _pairing_over_tcp(settings: WorkerSettings) -> list[TcpAddress]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import logging
 import secrets
+import ssl
 import time
 from collections.abc import Callable
 
@@ -46,8 +47,11 @@ class Guest(abc.ABC):
         self._closed = True
         self._stream.hang_up()
 
-    def run(self, joined: Callable[[Guest], bool]) -> None:
-        """Serve until the peer hangs up. `joined(self)` is asked once the ticket is proved; False ends it."""
+    def run(self, joined: Callable[[Guest], bool]) -> str:
+        """Serve until the peer hangs up. `joined(self)` is asked once the ticket is proved; False ends it.
+
+        Why somebody was turned away who tried to prove something, or "".
+        """
         try:
             self._authenticate()
             if joined(self):
@@ -59,9 +63,11 @@ class Guest(abc.ABC):
         except (PeerUnusable, OSError) as error:
             what = "broke" if isinstance(error, OSError) else "was refused"
             log.log(logging.WARNING if self.ticket else logging.DEBUG, "a data connection %s: %s", what, error)
+            return "" if self.ticket or not isinstance(error, (HandshakeRefused, ssl.SSLError)) else str(error)
         finally:
             self._memory.release()
             self._stream.close()
+        return ""
 
     def _authenticate(self) -> None:
         until_s = time.monotonic() + AUTHENTICATE_S

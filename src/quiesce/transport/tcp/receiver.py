@@ -210,7 +210,8 @@ class TcpHost(abc.ABC):
 
     def _run(self, guest: Guest) -> None:
         try:
-            guest.run(self._is_good)
+            if refused := guest.run(self._is_good):
+                self._complain(f"a data connection was refused: {refused}")
         finally:
             with self._lock:
                 self._connections.pop(guest, None)

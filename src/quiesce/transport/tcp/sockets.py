@@ -62,12 +62,14 @@ class Stream(Protocol):
 class PlainStream:
     """A socket as it is: pages are read and written where they lie, many with one call."""
 
-    is_spent = False
-
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
+
+    @property
+    def is_spent(self) -> bool:
+        return False
 
     def shake_hands(self, until_s: float) -> None:
         """Whoever connected is there."""

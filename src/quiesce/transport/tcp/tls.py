@@ -102,7 +102,7 @@ class TlsStream(PlainStream):
         """The rest of one record. None: more ciphertext is needed. 0: the other side said that it ends."""
         with self._lock:
             try:
-                return self._tls.read(len(view), view)  # type: ignore[arg-type, return-value]  # as CPython has it
+                return self._tls.read(len(view), view)  # type: ignore[return-value]  # as CPython has it
             except ssl.SSLWantReadError:
                 return None
             except ssl.SSLZeroReturnError:
