@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from functools import cache
 
 import numpy as np
+import pytest
 
 from quiesce.ids import Incarnation, PageTag, Peer
 from quiesce.kv.layout import Layout
@@ -29,6 +30,18 @@ over_tls: ContextVar[bool] = ContextVar("over_tls", default=False)
 """Whether what `wired` makes now goes over TLS."""
 
 
+def both_ways(request: pytest.FixtureRequest) -> Iterator[str]:
+    """What a fixture of a module yields whose tests hold in plain and over TLS, by its parameter."""
+    token = over_tls.set(request.param == "tls")
+    yield request.param
+    over_tls.reset(token)
+
+
+def trial() -> tuple[Tls | None, Tls | None]:
+    """What decode and prefill prove who they are with, now."""
+    return (shown_by("decode-0"), shown_by("prefill-0")) if over_tls.get() else (None, None)
+
+
 @cache
 def shown_by(name: str, which: str = "ours") -> Tls:
     """What the owner of a trial certificate proves who it is with."""
@@ -42,7 +55,7 @@ class Wired:
     def __init__(
         self,
         *,
-        departure: Departure | None = None,
+        departure: Departure[Write] | None = None,
         threads: int = 1,
         call_deadline_s: float = 30.0,
         layout: Layout = LAYOUT,
@@ -55,8 +68,7 @@ class Wired:
         raw[...] = np.random.default_rng(3).integers(0, 256, raw.shape, np.uint8)
         self.target = Pool.private(layout, target_pages, SLOTS)
         self.target.page_view()[...] = GUARD
-        trial = (shown_by("decode-0"), shown_by("prefill-0")) if over_tls.get() else None
-        self.tls = tls or trial or (None, None)
+        self.tls = tls or trial()
         self.receiver = TcpReceiver(self.target, tls=self.tls[0])
         self.sender = TcpSender(self.source, threads, call_deadline_s, departure, tls=self.tls[1])
         self.loop = asyncio.new_event_loop()
@@ -102,7 +114,7 @@ class Wired:
 @contextlib.contextmanager
 def wired(
     *,
-    departure: Departure | None = None,
+    departure: Departure[Write] | None = None,
     threads: int = 1,
     call_deadline_s: float = 30.0,
     layout: Layout = LAYOUT,

@@ -34,7 +34,7 @@ from quiesce.trust.contexts import Tls
 
 from .placements import LONG_S
 from .pools import LAYOUT, SLOTS, SOURCE_PAGES, TAG, TARGET_PAGES
-from .tcp import PEER, over_tls, wired
+from .tcp import PEER, both_ways, wired
 
 WORDS = (int(TAG), 5, 3, 12, 2**64 - 1, 0, 0, 0)
 
@@ -42,12 +42,10 @@ WORDS = (int(TAG), 5, 3, 12, 2**64 - 1, 0, 0, 0)
 @pytest.fixture(autouse=True, scope="module", params=["plain", "tls"])
 def way(request: pytest.FixtureRequest) -> Iterator[str]:
     """All of it holds on both ways."""
-    token = over_tls.set(request.param == "tls")
-    yield request.param
-    over_tls.reset(token)
+    yield from both_ways(request)
 
 
-class Held(Departure):
+class Held(Departure[Write]):
     """Each write waits before its first byte until `let_go`."""
 
     def __init__(self) -> None:

@@ -31,6 +31,7 @@ from quiesce.trust.contexts import Tls
 from tests.control.trial import HERE, directory, files
 
 from .pools import SOURCE_PAGES, TAG
+from .pulled import pulled
 from .relay import Relay, relay
 from .tcp import PEER, Wired, shown_by, wired
 
@@ -115,12 +116,12 @@ def test_decode_says_why_it_refused_somebody(caplog: pytest.LogCaptureFixture) -
 def test_nothing_goes_in_plain_because_one_side_wants_it_so() -> None:
     with wired(tls=both()) as made:
         plain = TcpSender(made.source)
-        with pytest.raises(HandshakeRefused, match="decode takes pages over TLS, prefill sends them in plain: give"):
+        with pytest.raises(HandshakeRefused, match="has them over TLS, who dials in plain: give both"):
             plain.open_target(made.receiver.describe(PEER)[0], [])
         plain.close()
     with wired() as made:
         strict = TcpSender(made.source, tls=both()[1])
-        with pytest.raises(HandshakeRefused, match="decode takes pages in plain, prefill sends them over TLS: give"):
+        with pytest.raises(HandshakeRefused, match="has them in plain, who dials over TLS: give both"):
             strict.open_target(made.receiver.describe(PEER)[0], [])
         strict.close()
 
@@ -196,6 +197,21 @@ def test_a_dialler_waits_for_a_handshake_so_long_and_no_longer() -> None:
         gone.accept()[0].close()
         with pytest.raises((PeerUnusable, OSError)):
             TlsStream(sock, both()[1], "decode", "127.0.0.1").shake_hands(time.monotonic() + LONG_S)
+
+
+@pytest.mark.parametrize(
+    ("lender", "puller", "told"),
+    [("prefill-0", "prefill-0", "the connection ended"), ("decode-0", "decode-0", "and not for a prefill worker")],
+    ids=["prefill reads", "decode lends"],
+)
+def test_where_decode_reads_the_roles_are_the_other_way_round(lender: str, puller: str, told: str) -> None:
+    with pulled(tls=(shown_by(puller), shown_by(lender))) as made:
+        made.lend([1])
+        made.launch(1, [1], [1])
+        (end,) = made.wait()
+        assert end.outcome is Outcome.FAILED_QUIESCED
+        assert told in end.error
+        assert made.arrived([], [])
 
 
 # ---------------------------------------------------------------- on the way

@@ -13,7 +13,7 @@ from quiesce.control.workers_file import NamedWorkers
 from quiesce.errors import ConfigurationError
 from quiesce.worker.greeting import transport_name
 from quiesce.worker.main import run
-from quiesce.worker.reach import check_peers, way_of_pages, with_transport
+from quiesce.worker.reach import check_peers, check_reach, way_of_pages, with_transport
 from quiesce.worker.settings import Role
 from tests.control.trial import files
 
@@ -50,11 +50,20 @@ FAR = {"peer": ("prefill-0=tcp://10.0.0.2:1",), **TRUSTED}
         ("decode", {"peer": ("prefill-0=tcp://127.0.0.1:0",), **TRUSTED}, "port 0 is for listening"),
         ("prefill", {"transport": "tcp", "data_tls": "on"}, "--data-tls on needs --tls-cert, --tls-key and --tls-ca"),
         ("prefill", {**files("prefill-0"), "data_tls": "on"}, "pages of shm cannot be encrypted"),
+        ("decode", {"transfer": "pull", "transport": "shm"}, "shm cannot --transfer pull: decode cannot read with it"),
     ],
 )
 def test_a_start_that_could_not_work_between_hosts_is_refused(role: Role, told: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
         run(settings(role, model="/nowhere", **told))
+
+
+def test_where_decode_reads_prefill_gives_the_address() -> None:
+    told: dict[str, Any] = {"transport": "tcp", "transfer": "pull", **TRUSTED}
+    check_reach(settings("decode", peer=FAR["peer"], **told))
+    remedy = "127.0.0.1 cannot be reached from other hosts: give the address of this host that decode workers reach"
+    with pytest.raises(ConfigurationError, match=remedy):
+        check_reach(settings("prefill", listen="tcp://10.0.0.2:1", **told))
 
 
 @pytest.mark.parametrize(
@@ -81,6 +90,7 @@ def test_pages_are_encrypted_where_certificates_are_given(told: dict[str, Any], 
         ("prefill", {"listen": "tcp://10.0.0.2:1", "transport": "mooncake"}, "mooncake"),
         ("decode", {"listen": "tcp://10.0.0.1:1", "peer": ("prefill-0=unix:/run/p.sock",)}, "shm"),
         ("decode", {"peer": ("prefill-0=tcp://10.0.0.2:1",)}, "tcp"),
+        ("decode", {"transfer": "pull"}, "tcp"),
     ],
 )
 def test_auto_takes_what_reaches_the_peers(role: Role, told: dict[str, Any], transport: str) -> None:
@@ -102,6 +112,7 @@ def test_the_log_says_which_transport_auto_took_and_why(caplog: pytest.LogCaptur
         ({"transport": "shm"}, "shares memory, which ends at this host"),
         ({"transport": "tcp"}, "--data-host 127.0.0.1 cannot be reached from 10.0.0.2"),
         ({"transport": "tcp", "data_host": "10.0.0.1"}, ""),
+        ({"transport": "tcp", "transfer": "pull"}, ""),
         ({"transport": "tcp", "data_host": "10.0.0.1", "peer": ("prefill-0=unix:/run/p.sock",)}, "named by --peer and"),
     ],
 )

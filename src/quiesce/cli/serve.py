@@ -38,7 +38,7 @@ from quiesce.router.tenants_file import read_tenants
 from quiesce.telemetry.logs import configure, ids
 from quiesce.telemetry.spans import require_exporter
 from quiesce.text.catalog import ModelSource, resolve
-from quiesce.transport.registry import backend, require_trusted
+from quiesce.transport.registry import backend, require_transfer, require_trusted
 
 _log = logging.getLogger(__name__)
 _WATCH_S = 0.2
@@ -279,9 +279,11 @@ def _wrong_traces(composed: Composed) -> list[str]:
 
 def _wrong_transport(composed: Composed) -> list[str]:
     try:
-        chosen = backend(str(composed.get("transport")))
+        transfer = str(composed.get("transfer"))
+        chosen = backend(str(composed.get("transport")), transfer)
         trusted = {"network": bool(composed.get("trust_network")), "library": bool(composed.get("trust_transport"))}
         if composed.get("mode") != "aggregated":
+            require_transfer(chosen, transfer)
             require_trusted(chosen, **trusted)
     except ConfigurationError as error:
         return [f"--transport: {problem}" for problem in error.problems]

@@ -11,7 +11,7 @@ import msgspec
 
 from quiesce.errors import ConfigurationError
 from quiesce.kv.storage import Pool
-from quiesce.protocol.hello import OVER_TLS, Capabilities
+from quiesce.protocol.hello import OVER_TLS, PULL, Capabilities
 from quiesce.transport import mori
 from quiesce.transport.contract import Receiver, Sender
 from quiesce.transport.mooncake import library as mooncake
@@ -22,6 +22,8 @@ from quiesce.transport.nixl.receiver import NixlReceiver
 from quiesce.transport.nixl.sender import NixlSender
 from quiesce.transport.pulling import Lender, Puller
 from quiesce.transport.shm import SHM_CAPABILITIES, ShmReceiver, ShmSender
+from quiesce.transport.tcp.lender import TcpLender
+from quiesce.transport.tcp.puller import TcpPuller
 from quiesce.transport.tcp.receiver import TCP_CAPABILITIES, TcpReceiver
 from quiesce.transport.tcp.sender import TcpSender
 from quiesce.trust.contexts import Tls
@@ -29,6 +31,8 @@ from quiesce.trust.contexts import Tls
 ENTRY_POINTS = "quiesce.transports"
 AUTO = "shm"
 """What `auto` takes: both workers are on one host as long as control is a Unix socket."""
+AUTO_PULL = "tcp"
+"""What `auto` takes where decode reads, for it cannot read with shm."""
 
 
 class Backend(msgspec.Struct, frozen=True):
@@ -65,8 +69,9 @@ def secured_name(name: str) -> str:
 
 
 def _tcp_over(tls: Tls) -> Backend:
-    ends = {"sender": partial(TcpSender, tls=tls), "receiver": partial(TcpReceiver, tls=tls)}
-    return msgspec.structs.replace(_OURS["tcp"], name=secured_name("tcp"), secured=None, **ends)
+    push = {"sender": partial(TcpSender, tls=tls), "receiver": partial(TcpReceiver, tls=tls)}
+    pull = {"puller": partial(TcpPuller, tls=tls), "lender": partial(TcpLender, tls=tls)}
+    return msgspec.structs.replace(_OURS["tcp"], name=secured_name("tcp"), secured=None, **push, **pull)
 
 
 def _absent(module: str, remedy: str) -> Callable[[], str]:
@@ -88,6 +93,8 @@ _OURS = {
             shared_pool=False,
             fence="decode no longer places what bears the attempt's tag",
             reach="any host",
+            puller=TcpPuller,
+            lender=TcpLender,
             secured=_tcp_over,
         ),
         Backend(
@@ -124,14 +131,28 @@ def names() -> tuple[str, ...]:
     return (*_OURS, *sorted(_offered().keys() - _OURS.keys()))
 
 
-def backend(name: str) -> Backend:
+def backend(name: str, transfer: str = "push") -> Backend:
     """The backend of that name; `auto` is ours to choose. Raises ConfigurationError when there is none."""
-    name = AUTO if name == "auto" else name
+    name = auto_for(transfer) if name == "auto" else name
     if name in _OURS:
         return _OURS[name]
     if name not in _offered():
         raise ConfigurationError([f"there is no transport {name!r}; there are auto, {', '.join(names())}"])
     return _load(_offered()[name])
+
+
+def auto_for(transfer: str) -> str:
+    """What `auto` takes on one host."""
+    return AUTO_PULL if transfer == PULL else AUTO
+
+
+def require_transfer(chosen: Backend, transfer: str) -> None:
+    """Raises ConfigurationError when pages cannot travel that way."""
+    if transfer == PULL and not chosen.capabilities.pull:
+        able = ", ".join(each.name for each in _OURS.values() if each.capabilities.pull)
+        raise ConfigurationError(
+            [f"transport {chosen.name} cannot --transfer pull: decode cannot read with it; of ours these can: {able}"]
+        )
 
 
 def require_trusted(chosen: Backend, *, network: bool, library: bool) -> None:

@@ -80,13 +80,27 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
             "on one host, tcp between hosts.",
         ),
     ] = "auto"
+    transfer: Annotated[
+        Literal["push", "pull"],
+        Meta(
+            description="Who moves the pages: push, prefill writes them into decode's memory; pull, decode reads them "
+            "out of prefill's (tcp, nixl). The same on both sides."
+        ),
+    ] = "push"
     data_host: Annotated[
-        str, Meta(description="Address on which decode takes page data (--transport tcp); prefill connects to it.")
+        str,
+        Meta(
+            description="Address on which decode takes page data (--transport tcp); prefill connects to it. With "
+            "--transfer pull, prefill gives it there and decode connects."
+        ),
     ] = "127.0.0.1"
     data_port: Annotated[
         int,
         Meta(
-            ge=0, le=65535, description="First decode worker's port for page data (--transport tcp); 0 takes free ones."
+            ge=0,
+            le=65535,
+            description="First decode worker's port for page data (--transport tcp), with --transfer pull the first "
+            "prefill worker's; 0 takes free ones.",
         ),
     ] = 0
     data_tls: Annotated[

@@ -116,8 +116,8 @@ def _data_in_the_clear(fleet: Fleet) -> Seen:
             yield Hit(
                 (transport.evidence, host.evidence, *([way.evidence] if way else [])),
                 f"{label(member)} takes page data at {host.value}, neither encrypted nor signed on its way.",
-                "Give --tls-cert, --tls-key and --tls-ca and leave --data-tls alone, or give --data-host an address of a "
-                "network that workers alone are on; on one host leave it out.",
+                "Give --tls-cert, --tls-key and --tls-ca and leave --data-tls alone, or give --data-host an address of "
+                "a network that workers alone are on; on one host leave it out.",
             )
 
 

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from quiesce.errors import HandshakeRefused, PeerUnusable
+from quiesce.errors import BadFrame, HandshakeRefused, PeerUnusable
 from quiesce.kv.runs import copy_runs, pack_runs
 from quiesce.kv.storage import Pool
 from quiesce.protocol.sender_io import Outcome
@@ -117,6 +117,8 @@ class Outbound:
         try:
             while True:
                 number, verdict, n_reason = wire.decode_reply(receive_exactly(self._stream, wire.REPLY_BYTES))
+                if verdict is wire.Verdict.COMING:
+                    raise BadFrame("pages come in answer to a write")
                 reason = receive_exactly(self._stream, n_reason).decode(errors="replace")
                 landed = verdict is wire.Verdict.LANDED
                 self._tell(number, Outcome.LANDED if landed else Outcome.FAILED_QUIESCED, reason)

@@ -27,7 +27,9 @@ from quiesce.transport.tcp.sockets import PlainStream, Stream, hang_up
 from quiesce.transport.tcp.tls import TlsStream
 from quiesce.trust.contexts import Tls
 
-TCP_CAPABILITIES = Capabilities(drain_ack=True, fence=True, source_fence=True, bounds_checked=True, authenticated=True)
+TCP_CAPABILITIES = Capabilities(
+    drain_ack=True, fence=True, source_fence=True, bounds_checked=True, authenticated=True, pull=True
+)
 MOST_STRANGERS = 64
 """Connections that have not proved a ticket yet; each has `inbound.AUTHENTICATE_S` to do so."""
 MOST_OF_A_PEER = 64

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 
-from quiesce.errors import HandshakeRefused
 from quiesce.kv.storage import Pool
 from quiesce.protocol.sender_io import Outcome
 from quiesce.transport.bounds import refusal
+from quiesce.transport.contract import Write
 from quiesce.transport.departure import Departure
-from quiesce.transport.descriptors import decode_descriptor
 from quiesce.transport.flights import Flight
 from quiesce.transport.lanes import DEFAULT_CALL_DEADLINE_S, Lane, LaneSender
 from quiesce.transport.tcp import wire
@@ -19,8 +17,7 @@ from quiesce.transport.tcp.receiver import TCP_CAPABILITIES
 from quiesce.trust.contexts import Tls
 
 TcpLane = Lane[wire.TcpDescriptor]
-
-SAME = "give both --tls-cert, --tls-key and --tls-ca, or both --data-tls off"
+TcpFlight = Flight[TcpLane, Write]
 
 
 class TcpSender(LaneSender[wire.TcpDescriptor]):
@@ -38,7 +35,7 @@ class TcpSender(LaneSender[wire.TcpDescriptor]):
         pool: Pool,
         threads: int = 1,
         call_deadline_s: float = DEFAULT_CALL_DEADLINE_S,
-        departure: Departure | None = None,
+        departure: Departure[Write] | None = None,
         tls: Tls | None = None,
     ) -> None:
         """With `tls` pages go to no receiver that does not take them so, without it to none that does."""
@@ -47,15 +44,8 @@ class TcpSender(LaneSender[wire.TcpDescriptor]):
         self._lock = threading.Lock()  # guards the lines
         super().__init__(pool, threads, call_deadline_s, departure)
 
-    def open_target(self, descriptor: bytes, fds: Sequence[int]) -> TcpLane:
-        """Raises HandshakeRefused, too, unless both sides mean TLS or neither does: nothing goes in plain instead."""
-        theirs = decode_descriptor(descriptor, wire.TcpDescriptor).tls
-        if theirs is not (self._tls is not None):
-            raise HandshakeRefused(
-                f"decode takes pages {'over TLS' if theirs else 'in plain'}, "
-                f"prefill sends them {'in plain' if theirs else 'over TLS'}: {SAME}"
-            )
-        return super().open_target(descriptor, fds)
+    def _check(self, described: wire.TcpDescriptor) -> None:
+        wire.require_same_way(described, self._tls is not None)
 
     def _run(self, lane: TcpLane) -> None:
         line: Outbound | None = None
@@ -64,19 +54,19 @@ class TcpSender(LaneSender[wire.TcpDescriptor]):
         if line is not None:
             self._put_away(line)
 
-    def _serve(self, described: wire.TcpDescriptor, line: Outbound | None, flight: Flight[TcpLane]) -> Outbound | None:
+    def _serve(self, described: wire.TcpDescriptor, line: Outbound | None, flight: TcpFlight) -> Outbound | None:
         """Send one write; the line for the next one."""
-        if refused := refusal(flight.write, self._pool.pages, described.pages, described.slots):
+        if refused := refusal(flight.job, self._pool.pages, described.pages, described.slots):
             self._flights.land(flight, Outcome.FAILED_QUIESCED, refused)
             return line
         try:
-            self._departure.leave(flight.write)
+            self._departure.leave(flight.job)
             line = self._line(described, line)
         except Exception as error:
             self._flights.land(flight, Outcome.FAILED_QUIESCED, f"{error}")
             return None
         line.send(
-            flight.write,
+            flight.job,
             may_leave=lambda: self._flights.depart(flight),
             told=lambda outcome, error: self._flights.land(flight, outcome, error),
         )
@@ -97,8 +87,8 @@ class TcpSender(LaneSender[wire.TcpDescriptor]):
         with self._lock:
             self._lines.discard(line)
 
-    def _give_up(self, flight: Flight[TcpLane]) -> None:
+    def _give_up(self, flight: TcpFlight) -> None:
         with self._lock:
-            lines = [line for line in self._lines if line.carries(flight.write)]
+            lines = [line for line in self._lines if line.carries(flight.job)]
         for line in lines:
             line.fail("a write on this connection took too long")

@@ -42,6 +42,12 @@ class Stream(Protocol):
     def wait(self) -> None:
         """Until `take` may find something."""
 
+    def give(self, views: list[memoryview], /) -> int | None:
+        """Copy what there is room for, in order: None when there is none. Never waits, and reads no view afterwards."""
+
+    def wait_for_room(self) -> None:
+        """Until `give` may find some."""
+
     def send(self, buffers: Sequence[Buffer], /) -> int:
         """Send every byte, in order. An OSError leaves with `sent_bytes` of what the kernel took."""
 
@@ -66,6 +72,8 @@ class PlainStream:
         self._sock = sock
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
+        self._room = select.poll()
+        self._room.register(sock, select.POLLOUT)
 
     @property
     def is_spent(self) -> bool:
@@ -85,6 +93,15 @@ class PlainStream:
 
     def wait(self) -> None:
         self._poll.poll()
+
+    def give(self, views: list[memoryview], /) -> int | None:
+        try:
+            return self._sock.sendmsg(views[:IOV_MOST], (), socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
+
+    def wait_for_room(self) -> None:
+        self._room.poll()
 
     def send(self, buffers: Sequence[Buffer], /) -> int:
         views = [memoryview(each).cast("B") for each in buffers if len(each)]

@@ -40,6 +40,7 @@ class TlsStream(PlainStream):
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=host is None, server_hostname=host)
         self._lock = threading.Lock()  # guards the three above: OpenSSL's object is for one thread at a time
         self._ciphertext = memoryview(bytearray(CIPHERTEXT_BYTES))
+        self._unsent = memoryview(b"")
         self._sent_bytes = 0
 
     @property
@@ -121,30 +122,48 @@ class TlsStream(PlainStream):
         before = self._sent_bytes
         try:
             for piece in _pieces(buffers):
-                self._encrypt(piece)
+                while n := self._encrypt(piece):
+                    piece = piece[n:]
+                    if self._outgoing.pending >= CIPHERTEXT_BYTES:
+                        self._flush()
             self._flush()
         except OSError as error:
             error.sent_bytes = self._sent_bytes - before  # type: ignore[attr-defined]
             raise
         return self._sent_bytes - before
 
-    def _encrypt(self, piece: memoryview) -> None:
-        at = 0
-        while at < len(piece):
-            with self._lock:
-                while at < len(piece) and self._outgoing.pending < CIPHERTEXT_BYTES:
-                    at += self._tls.write(piece[at:])
-            if self._outgoing.pending >= CIPHERTEXT_BYTES:
-                self._flush()
+    def give(self, views: list[memoryview], /) -> int | None:
+        """What is encrypted is a copy, whether the kernel has taken it yet or not."""
+        try:
+            self._flush(socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
+        given = 0
+        for view in views:
+            given += (n := self._encrypt(view))
+            if n < len(view):
+                break
+        with contextlib.suppress(BlockingIOError):
+            self._flush(socket.MSG_DONTWAIT)
+        return given
 
-    def _flush(self) -> None:
-        """Only by the thread that writes: ciphertext has an order."""
+    def _encrypt(self, piece: memoryview) -> int:
+        """What fits `CIPHERTEXT_BYTES` that are on their way; how much."""
+        at = 0
         with self._lock:
-            left = memoryview(self._outgoing.read())
-        while left:
-            n = self._sock.send(left)
+            while at < len(piece) and self._outgoing.pending < CIPHERTEXT_BYTES:
+                at += self._tls.write(piece[at:])
+        return at
+
+    def _flush(self, flags: int = 0) -> None:
+        """Only by the thread that writes: ciphertext has an order. Raises BlockingIOError if `flags` forbid to wait."""
+        while self._unsent or self._outgoing.pending:
+            if not self._unsent:
+                with self._lock:
+                    self._unsent = memoryview(self._outgoing.read())
+            n = self._sock.send(self._unsent, flags)
             self._sent_bytes += n
-            left = left[n:]
+            self._unsent = self._unsent[n:]
 
 
 def _left_s(until_s: float) -> float:
