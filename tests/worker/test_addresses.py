@@ -13,7 +13,8 @@ from quiesce.control.workers_file import NamedWorkers
 from quiesce.errors import ConfigurationError
 from quiesce.worker.greeting import transport_name
 from quiesce.worker.main import run
-from quiesce.worker.reach import check_peers, check_reach, way_of_pages, with_transport
+from quiesce.worker.peers import peers_of
+from quiesce.worker.reach import check_addresses, check_reach, way_of_pages, with_transport
 from quiesce.worker.settings import Role
 from tests.control.trial import files
 
@@ -50,6 +51,8 @@ FAR = {"peer": ("prefill-0=tcp://10.0.0.2:1",), **TRUSTED}
         ("decode", {"peer": ("prefill-0=tcp://127.0.0.1:0",), **TRUSTED}, "port 0 is for listening"),
         ("prefill", {"transport": "tcp", "data_tls": "on"}, "--data-tls on needs --tls-cert, --tls-key and --tls-ca"),
         ("prefill", {**files("prefill-0"), "data_tls": "on"}, "pages of shm cannot be encrypted"),
+        ("decode", {"workers_srv": ("_q._tcp.example",), "dns_server": "127.0.0.1:1"}, "--workers-srv: control over"),
+        ("decode", {"workers_srv": ("a b",), **TRUSTED}, "is no DNS name"),
         ("decode", {"transfer": "pull", "transport": "shm"}, "shm cannot --transfer pull: decode cannot read with it"),
     ],
 )
@@ -90,6 +93,7 @@ def test_pages_are_encrypted_where_certificates_are_given(told: dict[str, Any], 
         ("prefill", {"listen": "tcp://10.0.0.2:1", "transport": "mooncake"}, "mooncake"),
         ("decode", {"listen": "tcp://10.0.0.1:1", "peer": ("prefill-0=unix:/run/p.sock",)}, "shm"),
         ("decode", {"peer": ("prefill-0=tcp://10.0.0.2:1",)}, "tcp"),
+        ("decode", {"workers_srv": ("_quiesce._tcp.example",)}, "tcp"),
         ("decode", {"transfer": "pull"}, "tcp"),
     ],
 )
@@ -113,11 +117,14 @@ def test_the_log_says_which_transport_auto_took_and_why(caplog: pytest.LogCaptur
         ({"transport": "tcp"}, "--data-host 127.0.0.1 cannot be reached from 10.0.0.2"),
         ({"transport": "tcp", "data_host": "10.0.0.1"}, ""),
         ({"transport": "tcp", "transfer": "pull"}, ""),
-        ({"transport": "tcp", "data_host": "10.0.0.1", "peer": ("prefill-0=unix:/run/p.sock",)}, "named by --peer and"),
     ],
 )
-def test_a_peer_that_a_file_names_later_must_be_within_reach(told: dict[str, Any], why: str) -> None:
-    named = NamedWorkers(prefill={"prefill-0": TcpAddress("10.0.0.2", 1)})
-    decode = settings("decode", workers_file="/nowhere", **told)
+def test_a_peer_that_is_named_later_must_be_within_reach(told: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigurationError, match=why) if why else contextlib.nullcontext():
-        check_peers(decode, Security(insecure=True), named)
+        check_addresses(settings("decode", **told), Security(insecure=True), [TcpAddress("10.0.0.2", 1)])
+
+
+def test_a_file_may_not_name_who_a_flag_names() -> None:
+    named = NamedWorkers(prefill={"prefill-0": TcpAddress("10.0.0.2", 1)})
+    with pytest.raises(ConfigurationError, match="named by --peer and"):
+        peers_of(settings("decode", workers_file="/nowhere", peer=("prefill-0=unix:/run/p.sock",)), named)

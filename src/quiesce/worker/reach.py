@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 import msgspec
 
 from quiesce.control.address import Address, TcpAddress, is_loopback, is_wildcard, parse_address
-from quiesce.control.security import INSECURE_WARNING, Security, load_security, require_security
-from quiesce.control.workers_file import NamedWorkers
+from quiesce.control.security import INSECURE_WARNING, Security, load_security, require_security, require_spanning
+from quiesce.control.srv import check_srv
 from quiesce.errors import ConfigurationError
 from quiesce.protocol.hello import PULL
 from quiesce.transport.registry import Backend, auto_for, backend
@@ -30,14 +31,16 @@ def check_security(settings: WorkerSettings) -> None:
     """Raises ConfigurationError for files that cannot be used, and for a TCP address that nothing protects."""
     security = security_of(settings)
     require_security([parse_address(settings.listen), *peers_of(settings).values()], security)
+    if settings.workers_srv:
+        require_spanning("--workers-srv", security)
+        check_srv(settings.workers_srv, settings.dns_server)
 
 
-def check_peers(settings: WorkerSettings, security: Security, workers: NamedWorkers) -> None:
-    """Whether what --workers-file says now can be used by a worker that began with `settings`. Raises
+def check_addresses(settings: WorkerSettings, security: Security, addresses: Iterable[Address]) -> None:
+    """Whether prefill workers there can be paired with by a worker that began with `settings`. Raises
     ConfigurationError."""
-    peers = peers_of(settings, workers)
-    require_security(peers.values(), security)
-    met = [each for each in peers.values() if isinstance(each, TcpAddress)]
+    met = [each for each in addresses if isinstance(each, TcpAddress)]
+    require_security(met, security)
     if met and backend(settings.transport).shared_pool:
         raise ConfigurationError([f"--transport {settings.transport} shares memory, which ends at this host"])
     if met and settings.transfer != PULL and (problems := _data_host(settings, met)):
@@ -74,7 +77,7 @@ def with_transport(settings: WorkerSettings) -> WorkerSettings:
     if settings.transport != "auto" or settings.role == "aggregated":
         return settings
     chosen = _decided(settings)
-    if _pairing_over_tcp(settings):
+    if _pairs_over_tcp(settings):
         why = "workers pair over TCP, perhaps between hosts, and of what reaches there it alone can stop a late write"
     elif settings.transfer == PULL:
         why = "decode reads, and cannot do so with shm"
@@ -108,7 +111,7 @@ def _decided(settings: WorkerSettings) -> str:
     """The transport, with `auto` decided."""
     if settings.transport != "auto":
         return settings.transport
-    return AUTO_BETWEEN_HOSTS if _pairing_over_tcp(settings) else auto_for(settings.transfer)
+    return AUTO_BETWEEN_HOSTS if _pairs_over_tcp(settings) else auto_for(settings.transfer)
 
 
 def _encrypting(settings: WorkerSettings) -> list[str]:
@@ -122,6 +125,10 @@ def _encrypting(settings: WorkerSettings) -> list[str]:
         *([] if backend(name).secured else [no_way]),
         *([] if all(files) else [f"{told} --tls-cert, --tls-key and --tls-ca"]),
     ]
+
+
+def _pairs_over_tcp(settings: WorkerSettings) -> bool:
+    return bool(_pairing_over_tcp(settings) or settings.workers_srv)
 
 
 def _pairing_over_tcp(settings: WorkerSettings) -> list[TcpAddress]:
