@@ -71,6 +71,12 @@ def test_decode_workers_of_one_machine_take_data_at_ports_of_their_own() -> None
     assert "data_port" not in unsaid["decode-1"].settings
 
 
+def test_where_decode_reads_prefill_workers_have_ports_of_their_own() -> None:
+    processes = planned({"transport": "tcp", "transfer": "pull", "data_port": "9100", "prefill": "3"})
+    assert [processes[f"prefill-{n}"].settings["data_port"] for n in range(3)] == [9100, 9101, 9102]
+    assert {process.settings["transfer"] for name, process in processes.items() if name != "router"} == {"pull"}
+
+
 def test_each_role_has_its_pool() -> None:
     processes = planned({"prefill_pool_tokens": "100", "decode_pool_tokens": "200"})
     assert processes["prefill-0"].settings["pool_tokens"] == 100

@@ -95,6 +95,8 @@ def test_loopback_needs_no_key(host: str) -> None:
 
 def test_the_transport_is_shown_with_its_proofs() -> None:
     assert transport_line("auto") == transport_line("shm")
+    reads = "tcp (any host), pull; decode's pages come back when its own reads have ended"
+    assert transport_line("auto", "pull") == reads
 
 
 def test_unsafe_release_is_called_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,14 +35,18 @@ def no_descriptor_leaks() -> Iterator[None]:
 
 
 async def _meet(
-    hello: Hello = DECODE, mine: Hello = PREFILL, fds: tuple[int, ...] = (), descriptor: bytes = b"pool"
+    hello: Hello = DECODE,
+    mine: Hello = PREFILL,
+    fds: tuple[int, ...] = (),
+    descriptor: bytes = b"pool",
+    lent: tuple[bytes, tuple[int, ...]] = (b"", ()),
 ) -> tuple[Opened | BaseException, Opened | BaseException, socket.socket, socket.socket]:
     left, right = socket_pair()
 
     async def prefill() -> Opened:
         first = await first_frame(right, decode_first)
         assert isinstance(first, Hello)
-        return await accept(right, first, mine)
+        return await accept(right, first, mine, lambda _: lent)
 
     at_decode, at_prefill = await asyncio.gather(
         offer(left, hello, lambda _: (descriptor, fds)), prefill(), return_exceptions=True
@@ -56,8 +60,7 @@ async def test_both_sides_learn_who_the_other_is() -> None:
     assert isinstance(at_prefill, Opened)
     assert (at_decode.hello.worker, at_prefill.hello.worker) == ("prefill-0", "decode-0")
     assert (at_decode.descriptor, at_prefill.descriptor) == (b"", b"pool")
-    assert at_decode.fds == [at_decode.pidfd]
-    assert at_prefill.fds == []
+    assert at_decode.fds == at_prefill.fds == []
     assert pid_of(at_decode.pidfd) == pid_of(at_prefill.pidfd) == os.getpid()
     for opened in (at_decode, at_prefill):
         opened.close()
@@ -101,6 +104,62 @@ async def test_memory_is_really_passed() -> None:
     right.close()
 
 
+PULLING = {"transfer": "pull", "capabilities": Capabilities(drain_ack=True, pull=True)}
+READER, LENDER = (msgspec.structs.replace(each, **PULLING) for each in (DECODE, PREFILL))
+
+
+async def test_where_decode_reads_prefill_describes_its_pool() -> None:
+    pool = os.memfd_create("pool", os.MFD_CLOEXEC)
+    os.write(pool, b"page content")
+    at_decode, at_prefill, left, right = await _meet(READER, LENDER, descriptor=b"", lent=(b"lent", (pool,)))
+    assert isinstance(at_decode, Opened)
+    assert isinstance(at_prefill, Opened)
+    assert (at_decode.descriptor, at_prefill.descriptor) == (b"lent", b"")
+    assert os.pread(at_decode.fds[0], 12, 0) == b"page content"
+    assert at_prefill.fds == []
+    for opened in (at_decode, at_prefill):
+        opened.close()
+    os.close(pool)
+    left.close()
+    right.close()
+
+
+@pytest.mark.parametrize(
+    ("hellos", "descriptor", "lent", "words"),
+    [
+        ((DECODE, PREFILL), b"pool", b"lent", "READY describes a pool although --transfer is push"),
+        ((READER, LENDER), b"pool", b"lent", "OPEN describes a pool although --transfer is pull"),
+        ((READER, LENDER), b"", bytes(32769), "descriptor_fits"),
+    ],
+)
+async def test_a_pool_is_described_by_whose_pages_are_reached(
+    hellos: tuple[Hello, Hello], descriptor: bytes, lent: bytes, words: str
+) -> None:
+    *ends, left, right = await _meet(*hellos, descriptor=descriptor, lent=(lent, ()))
+    refused = [end for end in ends if isinstance(end, BaseException)]
+    assert any(words in str(error) for error in refused)
+    for end in ends:
+        if isinstance(end, Opened):
+            end.close()
+    left.close()
+    right.close()
+
+
+async def test_what_describes_nothing_to_a_peer_refuses_it() -> None:
+    left, right = socket_pair()
+
+    def refuse_all(theirs: Hello) -> tuple[bytes, tuple[int, ...]]:
+        raise HandshakeRefused("not this one")
+
+    offering = asyncio.create_task(offer(left, READER, lambda _: (b"", ())))
+    first = await first_frame(right, decode_first)
+    assert isinstance(first, Hello)
+    with pytest.raises(HandshakeRefused, match="not this one"):
+        await accept(right, first, LENDER, refuse_all)
+    with pytest.raises(HandshakeRefused, match="not this one"):
+        await offering
+
+
 async def test_frames_may_follow_at_once() -> None:
     at_decode, at_prefill, left, right = await _meet()
     assert isinstance(at_decode, Opened)
@@ -123,6 +182,7 @@ async def test_frames_may_follow_at_once() -> None:
         ({"layout_fingerprint": "other"}, "KV layout differs"),
         ({"transport": "tcp"}, "transport differs"),
         ({"payload_digest": "blake2b"}, "payload digest setting differs"),
+        ({"transfer": "pull"}, "transfer differs"),
         ({"role": "decode"}, "both workers are decode"),
         ({"capabilities": Capabilities()}, "neither drain_ack nor fence"),
     ],
@@ -204,8 +264,8 @@ async def test_open_must_echo_the_nonce() -> None:
 
 @pytest.mark.parametrize(
     "frame",
-    [Ready(), DECODE, Open("short", b""), Open("0" * 32, bytes(40_000)), Refusal("x" * 5000), Note(1)],
-    ids=["ready", "hello", "echo", "descriptor", "refusal", "note"],
+    [Ready(b"x"), Ready(), DECODE, Open("short", b""), Open("0" * 32, bytes(40_000)), Refusal("x" * 5000), Note(1)],
+    ids=["described", "ready", "hello", "echo", "descriptor", "refusal", "note"],
 )
 async def test_nonsense_for_open_is_a_bad_frame(frame: msgspec.Struct) -> None:
     error, refusal = await _prefill_hears(lambda echo: (frame, [own_pidfd()]))

@@ -21,6 +21,8 @@ from .hellos import DECODE
         {"version": -1},
         {"worker": ""},
         {"worker": "x" * 300},
+        {"transfer": ""},
+        {"transfer": "x" * 300},
         {"incarnation": "D" * 32},
         {"nonce": ""},
         {"echo": "x"},

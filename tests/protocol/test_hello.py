@@ -25,11 +25,12 @@ def test_workers_that_fit() -> None:
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"version": 9}, "protocol version differs: d0 has 3, p0 has 9"),
+        ({"version": 9}, "protocol version differs: d0 has 4, p0 has 9"),
         ({"model_fingerprint": "x"}, "model differs"),
         ({"layout_fingerprint": "x"}, "KV layout differs"),
         ({"payload_digest": "blake2b"}, "payload digest setting differs"),
         ({"transport": "tcp"}, "transport differs"),
+        ({"transfer": "pull"}, "transfer differs: d0 has push, p0 has pull"),
         ({"ranks": 2}, "number of ranks differs: d0 has 1, p0 has 2"),
         ({"capabilities": Capabilities(authenticated=True)}, "neither drain_ack nor fence at p0"),
         ({"role": "decode"}, "both workers are decode"),
@@ -41,6 +42,14 @@ def test_what_does_not_fit_is_said(changed: dict[str, Any], words: str) -> None:
 
 def test_transport_that_proves_nothing_is_refused() -> None:
     assert "neither drain_ack nor fence" in str(mismatch(replace(MINE, capabilities=Capabilities()), THEIRS))
+
+
+def test_decode_reads_only_where_both_ends_can() -> None:
+    able = Capabilities(drain_ack=True, pull=True)
+    mine, theirs = (replace(each, transfer="pull", capabilities=able) for each in (MINE, THEIRS))
+    assert mismatch(mine, theirs) is None
+    unable = replace(theirs, capabilities=Capabilities(drain_ack=True))
+    assert mismatch(mine, unable) == "transport shm has no pull at p0: decode cannot read with it"
 
 
 def test_closed_attempts() -> None:

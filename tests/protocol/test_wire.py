@@ -16,6 +16,7 @@ from quiesce.protocol.logprobs import TokenLogprobs
 from quiesce.protocol.messages import (
     Abort,
     AbortAck,
+    Ask,
     Body,
     Bound,
     Committed,
@@ -26,6 +27,7 @@ from quiesce.protocol.messages import (
     Fault,
     Fenced,
     Lease,
+    Offer,
     OpenAttempts,
     Progress,
     Publish,
@@ -53,8 +55,14 @@ failures = st.builds(
     st.integers(400, 599),
 )
 rooms = st.integers(0, wire.MAX_ROOM).map(Room)
+logprobs = (
+    st.none() | st.builds(TokenLogprobs, st.floats(-9999, 0)) | st.just(TokenLogprobs(-1.0, (4, 2), (-0.5, -2.0)))
+)
+lent = leases.map(lambda lease: msgspec.structs.replace(lease, metadata_slot=0))
 from_decode = st.one_of(
-    st.builds(Publish, rooms, digests, leases, tokens, st.just(0)), st.sampled_from([Committed(), Abort(), Fenced()])
+    st.builds(Publish, rooms, digests, leases, tokens, st.just(0)),
+    st.builds(Ask, rooms, digests, tokens, st.just(0)),
+    st.sampled_from([Committed(), Abort(), AbortAck(), Fenced()]),
 )
 from_prefill = st.one_of(
     st.builds(
@@ -63,9 +71,10 @@ from_prefill = st.one_of(
         st.lists(counts, min_size=1, max_size=4).map(tuple),
         st.just("") | hex128,
         counts,
-        st.none() | st.builds(TokenLogprobs, st.floats(-9999, 0)) | st.just(TokenLogprobs(-1.0, (4, 2), (-0.5, -2.0))),
+        logprobs,
     ),
-    st.sampled_from([Bound(), Progress(), AbortAck()]),
+    st.builds(Offer, digests, lent, st.just("") | hex128, counts, logprobs, tokens),
+    st.sampled_from([Bound(), Progress(), Abort(), AbortAck()]),
 )
 fails = st.builds(Fail, failures, st.booleans())
 attempts = st.integers(1, wire.MAX_ATTEMPT - 1).map(Attempt)
@@ -129,6 +138,18 @@ def publish_with(**changed: Any) -> Publish:
     return msgspec.structs.replace(publish(), **changed)
 
 
+ASK = Ask(publish().room, publish().digest, 8)
+OFFER = Offer(publish().digest, publish().lease, "", 5)
+
+
+def ask_with(**changed: Any) -> Ask:
+    return msgspec.structs.replace(ASK, **changed)
+
+
+def offer_with(**changed: Any) -> Offer:
+    return msgspec.structs.replace(OFFER, **changed)
+
+
 def done_with(**changed: Any) -> Done:
     return msgspec.structs.replace(DONE, **changed)
 
@@ -141,8 +162,10 @@ OUT_OF_BOUNDS = {
     "incarnation with newline": said(Bound(), sender=Peer(0, Incarnation("a" * 32 + "\n"))),
     "attempt 0": said(Bound(), attempt=Attempt(0)),
     "attempt too large": said(Bound(), attempt=Attempt(2**63)),
-    "abort without open attempts": said(Abort()),
-    "ack with open attempts": said(AbortAck(), STILL),
+    "committed without open attempts": said(Committed()),
+    "ask without open attempts": said(ASK),
+    "done with open attempts": said(DONE, STILL),
+    "offer with open attempts": said(OFFER, STILL),
     "watermark 0": said(Abort(), OpenAttempts(Attempt(0))),
     "open at the watermark": said(Abort(), OpenAttempts(Attempt(2), (Attempt(2),))),
     "open attempt 0": said(Abort(), OpenAttempts(Attempt(2), (Attempt(0),))),
@@ -160,6 +183,16 @@ OUT_OF_BOUNDS = {
     "no runs": said(lease_with(runs=b""), STILL),
     "half a run": said(lease_with(runs=b"\0" * 12), STILL),
     "runs too long": said(lease_with(runs=bytes(wire.MAX_RUNS_BYTES + 8)), STILL),
+    "ask room": said(ask_with(room=Room(-1)), STILL),
+    "ask digest": said(ask_with(digest=Digest("xyz")), STILL),
+    "ask for no prompt": said(ask_with(prompt_tokens=0), STILL),
+    "ask with all held": said(ask_with(prompt_tokens=8, held_tokens=8), STILL),
+    "offer digest": said(offer_with(digest=Digest("A" * 32))),
+    "offer of no pages": said(offer_with(lease=msgspec.structs.replace(OFFER.lease, pages=0))),
+    "offer without window": said(offer_with(lease=msgspec.structs.replace(OFFER.lease, tag=PageTag(0)))),
+    "offer with a slot": said(offer_with(lease=msgspec.structs.replace(OFFER.lease, metadata_slot=1))),
+    "offer without token": said(offer_with(first_token=-1)),
+    "offer payload digest": said(offer_with(payload_digest="no hex")),
     "done digest": said(done_with(digest=Digest("A" * 32))),
     "payload digest": said(done_with(payload_digest="no hex")),
     "first token": said(done_with(first_token=-1)),
@@ -180,7 +213,7 @@ def test_out_of_bounds_is_refused(envelope: Envelope) -> None:
         wire.decode(wire.encode(envelope))
 
 
-@pytest.mark.parametrize("body", [Fail(GONE), Bound(), DONE, AbortAck()])
+@pytest.mark.parametrize("body", [Fail(GONE), Bound(), DONE, OFFER, Abort(), AbortAck()])
 def test_what_prefill_says_needs_no_open_attempts(body: Body) -> None:
     assert wire.decode(wire.encode(said(body))).body == body
 

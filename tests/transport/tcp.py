@@ -29,7 +29,7 @@ class Wired:
     def __init__(
         self,
         *,
-        departure: Departure | None = None,
+        departure: Departure[Write] | None = None,
         threads: int = 1,
         call_deadline_s: float = 30.0,
         layout: Layout = LAYOUT,
@@ -86,7 +86,7 @@ class Wired:
 @contextlib.contextmanager
 def wired(
     *,
-    departure: Departure | None = None,
+    departure: Departure[Write] | None = None,
     threads: int = 1,
     call_deadline_s: float = 30.0,
     layout: Layout = LAYOUT,

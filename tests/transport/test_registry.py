@@ -38,6 +38,12 @@ def test_names() -> None:
         registry.backend("carrier-pigeon")
 
 
+@pytest.mark.parametrize("name", registry.names())
+def test_pull_is_a_capability_a_puller_and_a_lender_or_none_of_them(name: str) -> None:
+    backend = registry.backend(name)
+    assert {backend.puller is not None, backend.lender is not None} == {backend.capabilities.pull}
+
+
 def offered(monkeypatch: pytest.MonkeyPatch, value: str, name: str) -> None:
     point = EntryPoint(name, value, registry.ENTRY_POINTS)
     monkeypatch.setattr(registry, "entry_points", lambda group: [point] if group == registry.ENTRY_POINTS else [])
@@ -57,8 +63,8 @@ def test_nobody_takes_our_names(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ["no.such.module:X", "json:loads", "tests.transport.liars:SHM"],
-    ids=["no module", "no backend", "other name"],
+    ["no.such.module:X", "json:loads", "tests.transport.liars:SHM", "tests.transport.liars:HALF"],
+    ids=["no module", "no backend", "other name", "a capability without its factories"],
 )
 def test_what_a_package_offers_is_checked(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     offered(monkeypatch, value, "pigeon")

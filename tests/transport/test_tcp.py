@@ -34,7 +34,7 @@ from .tcp import PEER, wired
 WORDS = (int(TAG), 5, 3, 12, 2**64 - 1, 0, 0, 0)
 
 
-class Held(Departure):
+class Held(Departure[Write]):
     """Each write waits before its first byte until `let_go`."""
 
     def __init__(self) -> None:

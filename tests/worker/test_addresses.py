@@ -12,7 +12,7 @@ from quiesce.control.security import Security
 from quiesce.control.workers_file import NamedWorkers
 from quiesce.errors import ConfigurationError
 from quiesce.worker.main import run
-from quiesce.worker.reach import check_peers, with_transport
+from quiesce.worker.reach import check_peers, check_reach, with_transport
 from quiesce.worker.settings import Role
 
 from .requests import settings
@@ -46,11 +46,20 @@ FAR = {"peer": ("prefill-0=tcp://10.0.0.2:1",), **TRUSTED}
         ("decode", FAR, "--data-host 127.0.0.1 cannot be reached from 10.0.0.2"),
         ("decode", {**FAR, "data_host": "::"}, "nobody can dial that"),
         ("decode", {"peer": ("prefill-0=tcp://127.0.0.1:0",), **TRUSTED}, "port 0 is for listening"),
+        ("decode", {"transfer": "pull", "transport": "shm"}, "shm cannot --transfer pull: decode cannot read with it"),
     ],
 )
 def test_a_start_that_could_not_work_between_hosts_is_refused(role: Role, told: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
         run(settings(role, model="/nowhere", **told))
+
+
+def test_where_decode_reads_prefill_gives_the_address() -> None:
+    told: dict[str, Any] = {"transport": "tcp", "transfer": "pull", **TRUSTED}
+    check_reach(settings("decode", peer=FAR["peer"], **told))
+    remedy = "127.0.0.1 cannot be reached from other hosts: give the address of this host that decode workers reach"
+    with pytest.raises(ConfigurationError, match=remedy):
+        check_reach(settings("prefill", listen="tcp://10.0.0.2:1", **told))
 
 
 @pytest.mark.parametrize(
@@ -61,6 +70,7 @@ def test_a_start_that_could_not_work_between_hosts_is_refused(role: Role, told: 
         ("prefill", {"listen": "tcp://10.0.0.2:1", "transport": "mooncake"}, "mooncake"),
         ("decode", {"listen": "tcp://10.0.0.1:1", "peer": ("prefill-0=unix:/run/p.sock",)}, "shm"),
         ("decode", {"peer": ("prefill-0=tcp://10.0.0.2:1",)}, "tcp"),
+        ("decode", {"transfer": "pull"}, "tcp"),
     ],
 )
 def test_auto_takes_what_reaches_the_peers(role: Role, told: dict[str, Any], transport: str) -> None:
@@ -82,6 +92,7 @@ def test_the_log_says_which_transport_auto_took_and_why(caplog: pytest.LogCaptur
         ({"transport": "shm"}, "shares memory, which ends at this host"),
         ({"transport": "tcp"}, "--data-host 127.0.0.1 cannot be reached from 10.0.0.2"),
         ({"transport": "tcp", "data_host": "10.0.0.1"}, ""),
+        ({"transport": "tcp", "transfer": "pull"}, ""),
         ({"transport": "tcp", "data_host": "10.0.0.1", "peer": ("prefill-0=unix:/run/p.sock",)}, "named by --peer and"),
     ],
 )

@@ -74,7 +74,10 @@ def plan(
     told = everyone | {"host": serve.host, "port": serve.port, "grace_s": router_s}
     told["worker"] = [_address(run_dir, name) for name in (*prefills, *others)]
     return [
-        *(_worker(run_dir, name, entry, shared | _pool(pools.prefill)) for name in prefills),
+        *(
+            _worker(run_dir, name, entry, shared | _pool(pools.prefill) | _data_port(shared, number))
+            for number, name in enumerate(prefills)
+        ),
         *(
             _worker(run_dir, name, entry, shared | _pool(pools.generating) | _peers(peers) | _data_port(shared, number))
             for number, name in enumerate(others)

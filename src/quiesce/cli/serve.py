@@ -38,8 +38,8 @@ from quiesce.router.tenants_file import read_tenants
 from quiesce.telemetry.logs import configure, ids
 from quiesce.telemetry.spans import require_exporter
 from quiesce.text.catalog import ModelSource, resolve
-from quiesce.transport.registry import backend, require_trusted
-from quiesce.worker.settings import landing_conflict
+from quiesce.transport.registry import backend, require_transfer, require_trusted
+from quiesce.worker.settings import LANDING_NAMES, landing_conflict
 
 _log = logging.getLogger(__name__)
 _WATCH_S = 0.2
@@ -236,7 +236,7 @@ def _checked(composed: Composed) -> tuple[ServeSettings, ModelSource]:
         problems += _wrong_port(composed)
     problems.extend(front_problems(composed))
     problems += [*_wrong_tenants(composed), *_wrong_traces(composed), *_wrong_transport(composed)]
-    if conflict := landing_conflict(*(composed.get(name) for name in ("landing", "landing_bytes", "payload_digest"))):
+    if conflict := landing_conflict(*map(composed.get, LANDING_NAMES)):
         problems.append(conflict)
     source = None
     try:
@@ -282,9 +282,11 @@ def _wrong_traces(composed: Composed) -> list[str]:
 
 def _wrong_transport(composed: Composed) -> list[str]:
     try:
-        chosen = backend(str(composed.get("transport")))
+        transfer = str(composed.get("transfer"))
+        chosen = backend(str(composed.get("transport")), transfer)
         trusted = {"network": bool(composed.get("trust_network")), "library": bool(composed.get("trust_transport"))}
         if composed.get("mode") != "aggregated":
+            require_transfer(chosen, transfer)
             require_trusted(chosen, **trusted)
     except ConfigurationError as error:
         return [f"--transport: {problem}" for problem in error.problems]

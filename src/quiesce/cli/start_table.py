@@ -16,13 +16,26 @@ from quiesce.cli.port import is_loopback
 from quiesce.cli.settings import Composed
 from quiesce.cli.survey import Survey
 from quiesce.protocol.dispatch import Welcome
+from quiesce.protocol.hello import PULL
 from quiesce.transport.registry import backend
 from quiesce.units import show_bytes
 
 # Settings that have a row of their own, or are seen in one.
 _SEEN = frozenset(
     {
-        *("model", "dtype", "threads", "context_length", "host", "port", "api_key", "prefill", "decode", "transport"),
+        *(
+            "model",
+            "dtype",
+            "threads",
+            "context_length",
+            "host",
+            "port",
+            "api_key",
+            "prefill",
+            "decode",
+            "transport",
+            "transfer",
+        ),
         *("fronts", "front_host", "front_open"),
         *("prefill_pool_tokens", "decode_pool_tokens", "memory_share"),
         *("max_running_requests", "max_prefill_tokens", "max_queue", "spare"),
@@ -48,7 +61,7 @@ def start_table(workers: Sequence[Welcome], composed: Composed, url: str, survey
     table.add_row("run directory", Text(str(run_dir)))
     table.add_row("limits", Text(_limits(composed)))
     if composed.get("mode") == "pd":
-        table.add_row("transport", Text(transport_line(str(composed.get("transport")))))
+        table.add_row("transport", Text(transport_line(str(composed.get("transport")), str(composed.get("transfer")))))
     for name, value in _differing(composed):
         table.add_row(name, Text(value))
     for warning in warnings(workers, composed):
@@ -81,9 +94,11 @@ def open_door_warning(host: str, has_keys: bool) -> str:
     return f"--host {host} can be reached from other machines, and no key is needed: give --api-key"
 
 
-def transport_line(name: str) -> str:
+def transport_line(name: str, transfer: str = "push") -> str:
     """A transport, how far it reaches, and the proofs on which pages come back."""
-    chosen = backend(name)
+    chosen = backend(name, transfer)
+    if transfer == PULL:
+        return f"{chosen.name} ({chosen.reach}), pull; decode's pages come back when its own reads have ended"
     proofs = {
         "writers acknowledged (drain_ack)": chosen.capabilities.drain_ack,
         f"{chosen.fence} (fence)": chosen.capabilities.fence,

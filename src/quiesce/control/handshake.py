@@ -6,7 +6,9 @@
       HELLO(nonce d)                          ->              (read by `first_frame`)
                                               <-    HELLO(nonce p, echo d) + its pidfd
       OPEN(echo p, descriptor) + its pidfd, fds ->
-                                              <-    READY
+                                              <-    READY(descriptor) + fds
+
+One of the two descriptors means anything: OPEN's where prefill writes (push), READY's where decode reads (pull).
 
 Either side may answer REFUSAL(reason) instead and hang up; both then raise HandshakeRefused with that reason. Each
 frame is one `sendmsg`; its descriptors travel with its first byte. Nonces are fresh per stream, so nothing of an
@@ -34,7 +36,7 @@ from quiesce.control.hello_codec import check_hello
 from quiesce.control.process_fd import own_pidfd, require_pidfd_of
 from quiesce.control.single_frame import MAX_FDS, close_fds, read_frame, write_frame
 from quiesce.errors import BadFrame, HandshakeRefused, PeerUnusable, invariant
-from quiesce.protocol.hello import Hello, mismatch
+from quiesce.protocol.hello import PULL, Hello, mismatch
 
 HANDSHAKE_DEADLINE_S = 10.0
 MAX_DESCRIPTOR_BYTES = 32 << 10
@@ -43,19 +45,27 @@ MAX_REASON_CHARS = 4096
 Describe = Callable[[Hello], tuple[bytes, Sequence[int]]]
 """The pool as this peer is to see it, and the file descriptors that go with it."""
 
+
+def describe_nothing(theirs: Hello) -> tuple[bytes, Sequence[int]]:
+    """What the side says whose pool the other never touches."""
+    return b"", ()
+
+
 R = TypeVar("R")
 Frame = TypeVar("Frame", bound=msgspec.Struct)
 
 
 class Open(msgspec.Struct, frozen=True, tag="open"):
-    """decode -> prefill: my pool. `echo` is the nonce of prefill's HELLO."""
+    """decode -> prefill: my pool, where prefill writes. `echo` is the nonce of prefill's HELLO."""
 
     echo: str
     descriptor: bytes
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """prefill -> decode: accepted; protocol messages follow."""
+    """prefill -> decode: accepted; protocol messages follow. The descriptor is of its pool, where decode reads."""
+
+    descriptor: bytes = b""
 
 
 class Refusal(msgspec.Struct, frozen=True, tag="refusal"):
@@ -67,7 +77,7 @@ class Refusal(msgspec.Struct, frozen=True, tag="refusal"):
 class Opened(msgspec.Struct):
     """A handshake that succeeded. The descriptors belong to the receiver of this object; `close` closes them.
 
-    Decode gets `fds == [pidfd of prefill]` and no descriptor; prefill gets decode's `descriptor` and `fds`. `pidfd`
+    `descriptor` and `fds` are the other side's pool: whoever moves the pages gets them, the other nothing. `pidfd`
     stands for the process at the other end, on both sides; -1 when that is on another host.
     """
 
@@ -93,7 +103,7 @@ async def offer(
 ) -> Opened:
     """Decode's side, on a freshly dialled socket. `hello.nonce` and `.echo` are replaced.
 
-    `describe` is asked once the peer is known to fit; its descriptors stay the caller's.
+    `describe` is asked once the peer is known to fit; its descriptors stay the caller's. It may raise PeerUnusable.
 
     Raises HandshakeRefused (they do not fit), BadFrame (nonsense) or PeerUnusable (gone, or silent for `timeout_s`);
     the socket is closed then, and so is every descriptor that was received.
@@ -102,10 +112,16 @@ async def offer(
     return await talk.guard(_offer(talk, _fresh(hello), describe), timeout_s)
 
 
-async def accept(sock: Connection, first: Hello, mine: Hello, timeout_s: float = HANDSHAKE_DEADLINE_S) -> Opened:
-    """Prefill's side, after `first_frame` gave `first`. Raises as `offer` does, with the same clean-up."""
+async def accept(
+    sock: Connection,
+    first: Hello,
+    mine: Hello,
+    describe: Describe = describe_nothing,
+    timeout_s: float = HANDSHAKE_DEADLINE_S,
+) -> Opened:
+    """Prefill's side, after `first_frame` gave `first`. Asks, raises and cleans up as `offer` does."""
     talk = _Conversation(sock)
-    return await talk.guard(_accept(talk, first, _fresh(mine, echo=first.nonce)), timeout_s)
+    return await talk.guard(_accept(talk, first, _fresh(mine, echo=first.nonce), describe), timeout_s)
 
 
 def refuse(sock: Connection, reason: str) -> None:
@@ -121,17 +137,17 @@ async def _offer(talk: _Conversation, mine: Hello, describe: Describe) -> Opened
     _require_fit(mine, theirs)
     talk.require_grant(theirs)
     talk.require_fds(1)
-    descriptor, fds = describe(theirs)
-    talk.require_sendable(mine, fds)
-    invariant(len(descriptor) <= MAX_DESCRIPTOR_BYTES and len(fds) < MAX_FDS, "descriptor_fits")
+    descriptor, fds = talk.described(mine, describe(theirs))
     await talk.send_with_pidfd(Open(theirs.nonce, descriptor), fds)
-    await talk.receive(Ready)
-    talk.require_fds(1)
+    ready = await talk.receive(Ready)
+    if mine.transfer != PULL:
+        talk.require_fds(1)
+        _require_none("READY", ready.descriptor, mine)
     pidfd, received = talk.take_pidfd()
-    return Opened(theirs, received, b"", pidfd)
+    return Opened(theirs, received, ready.descriptor, pidfd)
 
 
-async def _accept(talk: _Conversation, theirs: Hello, mine: Hello) -> Opened:
+async def _accept(talk: _Conversation, theirs: Hello, mine: Hello, describe: Describe) -> Opened:
     check_hello(theirs)
     if theirs.echo:
         raise HandshakeRefused("the first HELLO of a stream echoes a nonce that was never sent")
@@ -141,10 +157,19 @@ async def _accept(talk: _Conversation, theirs: Hello, mine: Hello) -> Opened:
     opening = await talk.receive(Open)
     if opening.echo != mine.nonce:
         raise HandshakeRefused("OPEN does not echo this stream's nonce")
+    if mine.transfer == PULL:
+        talk.require_fds(1)
+        _require_none("OPEN", opening.descriptor, mine)
     talk.require_fds()
-    await talk.send(Ready())
+    descriptor, fds = talk.described(mine, describe(theirs))
+    await talk.send(Ready(descriptor), fds)
     pidfd, received = talk.take_pidfd()
-    return Opened(theirs, received[1:], opening.descriptor, pidfd)
+    return Opened(theirs, received, opening.descriptor, pidfd)
+
+
+def _require_none(frame: str, descriptor: bytes, mine: Hello) -> None:
+    if descriptor:
+        raise BadFrame(f"{frame} describes a pool although --transfer is {mine.transfer}")
 
 
 def _fresh(hello: Hello, echo: str = "") -> Hello:
@@ -214,16 +239,23 @@ class _Conversation:
     def require_grant(self, theirs: Hello) -> None:
         require_grant(identity_of(self._sock), theirs.role, theirs.worker)
 
-    def require_sendable(self, mine: Hello, fds: Sequence[int]) -> None:
+    def described(self, mine: Hello, pool: tuple[bytes, Sequence[int]]) -> tuple[bytes, Sequence[int]]:
+        """The own pool, which must fit into a frame and, if it is memory, go where the peer is."""
+        descriptor, fds = pool
+        self._require_sendable(mine, fds)
+        invariant(len(descriptor) <= MAX_DESCRIPTOR_BYTES and len(fds) < MAX_FDS, "descriptor_fits")
+        return descriptor, fds
+
+    def _require_sendable(self, mine: Hello, fds: Sequence[int]) -> None:
         if fds and not self._local:
             raise HandshakeRefused(
                 f"transport {mine.transport} shares memory, which ends at this host: give both workers --transport tcp"
             )
 
     def take_pidfd(self) -> tuple[int, list[int]]:
-        """The peer's pidfd (-1 from another host), and all descriptors that came, of which it is the first."""
+        """The peer's pidfd (-1 from another host), and the descriptors that came after it."""
         fds, self._fds = self._fds, []
-        return (fds[0], fds) if fds else (-1, [])
+        return (fds[0], fds[1:]) if fds else (-1, [])
 
     def abandon(self, error: BaseException) -> None:
         """Close everything; the peer hears the reason if it has room for it right now."""
@@ -242,5 +274,11 @@ def _check_bounds(frame: msgspec.Struct) -> None:
             check_hello(frame)
         case Open():
             check_hex_128("echo", frame.echo)
-            if len(frame.descriptor) > MAX_DESCRIPTOR_BYTES:
-                raise BadFrame(f"descriptor: {len(frame.descriptor)} bytes; at most {MAX_DESCRIPTOR_BYTES} are allowed")
+            _check_descriptor(frame.descriptor)
+        case Ready():
+            _check_descriptor(frame.descriptor)
+
+
+def _check_descriptor(descriptor: bytes) -> None:
+    if len(descriptor) > MAX_DESCRIPTOR_BYTES:
+        raise BadFrame(f"descriptor: {len(descriptor)} bytes; at most {MAX_DESCRIPTOR_BYTES} are allowed")

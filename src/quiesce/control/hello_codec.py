@@ -31,7 +31,7 @@ def check_hello(hello: Hello) -> None:
     check_hex_128("nonce", hello.nonce)
     if hello.echo:
         check_hex_128("echo", hello.echo)
-    for field in ("role", "worker", "transport"):
+    for field in ("role", "worker", "transport", "transfer"):
         check_text(field, getattr(hello, field), least_chars=1)
     for field in ("model_fingerprint", "layout_fingerprint", "payload_digest"):
         check_text(field, getattr(hello, field), MAX_NAME_CHARS)

@@ -154,7 +154,7 @@ class FaultyPlacement(Placement):
             super().write_metadata(placing)
 
 
-class FaultyDeparture(Departure):
+class FaultyDeparture(Departure[Write]):
     """Where nothing but the departure can be held: asks `Faults` before the first byte of a write leaves."""
 
     def __init__(self, faults: Faults) -> None:

@@ -5,6 +5,7 @@
 `receiver_io`, `receiver`, `receiver_holds`    decode's machine: facts and effects, the way to a commit, holds
 `attempt`, `receiver_rules`, `receiver_turn`   its state, its decisions one by one, one step under way
 `sender_io`, `sender`, `sender_*`              prefill's machine, divided the same way; `record` is its state
+`puller_io`, `lender_io`                       pull: facts and effects where decode reads what prefill lends
 `reasons`                                      why an input changed nothing
 `dispatch`, `pairing`, `admission`             router and worker: frames, the machine of one try, the doors
 `invariants`, `trace`                          what must always hold; one step as one line

@@ -6,7 +6,8 @@ import msgspec
 
 from quiesce.ids import Incarnation
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
+PULL = "pull"
 
 
 class Capabilities(msgspec.Struct, frozen=True):
@@ -23,7 +24,10 @@ class Capabilities(msgspec.Struct, frozen=True):
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """Who I am and what I can do. `echo` returns the other side's nonce ("" in the first HELLO of a stream)."""
+    """Who I am and what I can do. `echo` returns the other side's nonce ("" in the first HELLO of a stream).
+
+    `transfer` says who moves the pages: "push" is prefill, which writes, "pull" is decode, which reads.
+    """
 
     version: int
     role: str
@@ -37,6 +41,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     capabilities: Capabilities
     nonce: str
     echo: str = ""
+    transfer: str = "push"
 
 
 def mismatch(mine: Hello, theirs: Hello) -> str | None:
@@ -47,6 +52,7 @@ def mismatch(mine: Hello, theirs: Hello) -> str | None:
         ("KV layout", mine.layout_fingerprint, theirs.layout_fingerprint),
         ("payload digest setting", mine.payload_digest, theirs.payload_digest),
         ("transport", mine.transport, theirs.transport),
+        ("transfer", mine.transfer, theirs.transfer),
         ("number of ranks", mine.ranks, theirs.ranks),
     )
     for what, ours, other in checks:
@@ -58,6 +64,8 @@ def mismatch(mine: Hello, theirs: Hello) -> str | None:
         if not _can_return_memory(each.capabilities):
             nothing = f"transport {each.transport} has neither drain_ack nor fence at {each.worker}"
             return f"{nothing}: held memory could never be proved free"
+        if each.transfer == PULL and not each.capabilities.pull:
+            return f"transport {each.transport} has no pull at {each.worker}: decode cannot read with it"
     return None
 
 

@@ -94,32 +94,62 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
     cached_tokens: int = 0
 
 
+class Ask(msgspec.Struct, frozen=True, tag="ask"):
+    """decode -> rank, in pull: compute this prompt and lend me its pages. `held_tokens` is the prefix decode has."""
+
+    room: Room
+    digest: Digest
+    prompt_tokens: int
+    held_tokens: int = 0
+
+
+class Offer(msgspec.Struct, frozen=True, tag="offer"):
+    """rank -> decode, in pull: read what you lack of the prompt from these pages; the window is open since before this.
+
+    `lease` is the rank's own: its `tag` names the window, its pages are in prompt order, its slot is always 0. The
+    other fields are DONE's. Re-sent until decode says that it reads no more, in whatever words.
+    """
+
+    digest: Digest
+    lease: Lease
+    payload_digest: str
+    first_token: int
+    first_logprobs: TokenLogprobs | None = None
+    cached_tokens: int = 0
+
+
 class Committed(msgspec.Struct, frozen=True, tag="committed"):
-    """decode -> rank: DONE was counted, or its attempt is over; stop re-sending."""
+    """decode -> rank: DONE was counted, or its attempt is over; stop re-sending. In pull: every read has landed."""
 
 
 class Fail(msgspec.Struct, frozen=True, tag="fail"):
-    """either -> other. `poisoned` says that a write of this attempt has an unknown fate (rule 5)."""
+    """either -> other. `poisoned` says that a write (in pull: a read) of this attempt has an unknown fate (rule 5)."""
 
     failure: Failure
     poisoned: bool = False
 
 
 class Abort(msgspec.Struct, frozen=True, tag="abort"):
-    """decode -> rank: stop, and ack once nothing of yours can land any more."""
+    """decode -> rank, in pull rank -> decode: stop, and ack once nothing of yours can land (or be read) any more."""
 
 
 class AbortAck(msgspec.Struct, frozen=True, tag="abort_ack"):
-    """rank -> decode: aborted, and `outstanding` is 0 (always; it is on the wire so that a reader can check it)."""
+    """rank -> decode: aborted, and `outstanding` is 0 (always; it is on the wire so that a reader can check it).
+
+    In pull decode -> rank, asked for or not: no read of this attempt is under way, and none will be launched.
+    """
 
     outstanding: int = 0
 
 
 class Fenced(msgspec.Struct, frozen=True, tag="fenced"):
-    """decode -> rank: a fact at the receiver keeps your writes of this attempt out, for ever."""
+    """decode -> rank: a fact at the receiver keeps your writes of this attempt out, for ever.
+
+    In pull: a fact at decode keeps its own reads of this attempt from landing, and from your pages, for ever.
+    """
 
 
-Body = Publish | Bound | Progress | Done | Committed | Fail | Abort | AbortAck | Fenced
+Body = Publish | Ask | Bound | Progress | Done | Offer | Committed | Fail | Abort | AbortAck | Fenced
 
 
 class Envelope(msgspec.Struct, frozen=True, tag="envelope"):

@@ -27,6 +27,7 @@ class SenderTimer(StrEnum):
     REQUEST = "request"  # a request without its PUBLISH
     PROGRESS = "progress"  # until a bound attempt says again that it is at work
     RESEND = "resend"
+    LENT = "lent"  # pull: how long a window stays open while nobody says that it was read
     FORGET = "forget"  # how long a given-up (room, digest) is remembered
 
 

@@ -39,8 +39,8 @@ PUBLIC = frozenset(
         ),
         *("failure", "fault", "first_page", "grants", "held_tokens", "key", "kind", "last", "lease", "leases"),
         *("metadata_slot", "old", "open_attempts", "outcome", "outstanding", "pages", "pages_written", "peer"),
-        *("peers", "poisoned", "prompt_tokens", "proof", "reason", "request", "room", "round", "sender", "status"),
-        *("subject", "timer", "to", "watermark", "write"),
+        *("peers", "poisoned", "prompt_tokens", "proof", "read", "reason", "request", "room", "round", "sender"),
+        *("source", "status", "subject", "target", "timer", "to", "watermark", "write"),
     }
 )
 """Fields that tell nothing of what a user said or was told. Others (a first token, a digest) are not for strangers."""

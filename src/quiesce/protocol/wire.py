@@ -7,6 +7,7 @@ Version history (HELLO carries the number, `hello.PROTOCOL_VERSION`; workers of 
 2   DONE carries the first token's log probabilities, when the request asked for them.
 3   PUBLISH's `held_tokens` is honoured: leases have no page for them. DONE carries `cached_tokens`.
     PROGRESS: a prompt that is computed for long is told from a prefill worker that is frozen.
+4   ASK and OFFER: decode may read from prefill instead (pull). Then ABORT and ABORT_ACK go the other way.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from quiesce.errors import BadFrame
 from quiesce.ids import Peer
 from quiesce.protocol.logprobs import problem_with
 from quiesce.protocol.messages import (
-    Abort,
     AbortAck,
+    Ask,
     Body,
     Bound,
     Committed,
@@ -32,6 +33,7 @@ from quiesce.protocol.messages import (
     Failure,
     Fenced,
     Lease,
+    Offer,
     OpenAttempts,
     Progress,
     Publish,
@@ -98,11 +100,11 @@ def _check_envelope(envelope: Envelope) -> None:
 def _check_direction(envelope: Envelope) -> None:
     """Rule 9: every message from decode says which attempts are open; prefill has none to speak of."""
     match envelope.body:
-        case Publish() | Committed() | Abort() | Fenced():
+        case Publish() | Ask() | Committed() | Fenced():
             _demand(envelope.open_attempts is not None, "open_attempts", None)
-        case Bound() | Progress() | Done() | AbortAck():
+        case Bound() | Progress() | Done() | Offer():
             _demand(envelope.open_attempts is None, "open_attempts", "present")
-        case _:  # FAIL goes both ways
+        case _:  # FAIL goes both ways; ABORT and ABORT_ACK go one way in push and the other in pull
             pass
 
 
@@ -123,8 +125,12 @@ def _check_body(body: Body) -> None:
     match body:
         case Publish():
             _check_publish(body)
+        case Ask():
+            _check_prompt(body)
         case Done():
             _check_done(body)
+        case Offer():
+            _check_offer(body)
         case Fail(failure=failure):
             check_failure(failure)
         case AbortAck(outstanding=outstanding):
@@ -134,11 +140,19 @@ def _check_body(body: Body) -> None:
 
 
 def _check_publish(body: Publish) -> None:
+    _check_prompt(body)
+    _check_lease(body.lease)
+
+
+def _check_prompt(body: Publish | Ask) -> None:
     _check_range("room", body.room, 0, MAX_ROOM)
-    _demand(_HEX_128.fullmatch(body.digest) is not None, "digest", body.digest)
+    _check_digest(body.digest)
     _check_range("prompt_tokens", body.prompt_tokens, 1, MAX_TOKENS)
     _check_range("held_tokens", body.held_tokens, 0, body.prompt_tokens - 1)
-    _check_lease(body.lease)
+
+
+def _check_digest(digest: str) -> None:
+    _demand(_HEX_128.fullmatch(digest) is not None, "digest", digest)
 
 
 def _check_lease(lease: Lease) -> None:
@@ -150,16 +164,27 @@ def _check_lease(lease: Lease) -> None:
 
 
 def _check_done(body: Done) -> None:
-    _demand(_HEX_128.fullmatch(body.digest) is not None, "digest", body.digest)
+    _check_result(body)
+    _check_range("len(pages_written)", len(body.pages_written), 1, MAX_LAYER_GROUPS)
+    for pages in body.pages_written:
+        _check_range("pages_written", pages, 0, MAX_COUNT)
+
+
+def _check_offer(body: Offer) -> None:
+    _check_result(body)
+    _check_lease(body.lease)
+    _check_range("lease.metadata_slot", body.lease.metadata_slot, 0, 0)
+
+
+def _check_result(body: Done | Offer) -> None:
+    """What prefill made of the prompt."""
+    _check_digest(body.digest)
     _demand(_PAYLOAD_DIGEST.fullmatch(body.payload_digest) is not None, "payload_digest", body.payload_digest)
     _check_range("first_token", body.first_token, 0, MAX_COUNT)
     _check_range("cached_tokens", body.cached_tokens, 0, MAX_TOKENS)
-    _check_range("len(pages_written)", len(body.pages_written), 1, MAX_LAYER_GROUPS)
     if body.first_logprobs is not None:
         problem = problem_with(body.first_logprobs, MAX_COUNT)
         _demand(not problem, "first_logprobs", problem)
-    for pages in body.pages_written:
-        _check_range("pages_written", pages, 0, MAX_COUNT)
 
 
 def check_failure(failure: Failure) -> None:

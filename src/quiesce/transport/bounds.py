@@ -1,4 +1,4 @@
-"""What no backend writes: checked before the first byte of a write leaves."""
+"""What no backend writes or reads: checked before the first byte leaves."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ import numpy.typing as npt
 
 from quiesce.kv.storage import METADATA_WORDS
 from quiesce.transport.contract import Metadata, Write
+from quiesce.transport.pulling import Read
 
 
-def refusal(write: Write, source_pages: int, target_pages: int, slots: int) -> str:
-    """Why nothing of this write may be copied from a pool of `source_pages` into one of `target_pages`, or ""."""
-    if len(write.source_pages) != len(write.target_pages):
-        return f"{len(write.source_pages)} source pages cannot go into {len(write.target_pages)} target pages"
-    if not _inside(write.source_pages, source_pages):
+def refusal(job: Write | Read, source_pages: int, target_pages: int, slots: int = 0) -> str:
+    """Why nothing of this job may be copied from a pool of `source_pages` into one of `target_pages`, or ""."""
+    if len(job.source_pages) != len(job.target_pages):
+        return f"{len(job.source_pages)} source pages cannot go into {len(job.target_pages)} target pages"
+    if not _inside(job.source_pages, source_pages):
         return f"a source page lies outside the pool of {source_pages} pages"
-    if not _inside(write.target_pages, target_pages):
+    if not _inside(job.target_pages, target_pages):
         return f"a target page lies outside the pool of {target_pages} pages"
-    if not 0 < write.tag < 2**64:
-        return f"{write.tag} is no page tag"
-    return _metadata_refusal(write.metadata, slots) if write.metadata is not None else ""
+    for tag in (job.tag, job.source_tag) if isinstance(job, Read) else (job.tag,):
+        if not 0 < tag < 2**64:
+            return f"{tag} is no page tag"
+    metadata = job.metadata if isinstance(job, Write) else None
+    return _metadata_refusal(metadata, slots) if metadata is not None else ""
 
 
 def _metadata_refusal(metadata: Metadata, slots: int) -> str:

@@ -1,4 +1,4 @@
-"""Writes under way: each launched write ends exactly once, whoever ends it (its thread, its deadline, a close).
+"""Writes, or reads, under way: each one ends exactly once, whoever ends it (its thread, its deadline, a close).
 
 A backend's copying threads call `take` and `land`; one clock thread waits for the next deadline. Everything here is
 guarded by one lock that is never held while bytes are copied.
@@ -13,12 +13,21 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from enum import Enum, auto
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from quiesce.protocol.sender_io import Outcome
-from quiesce.transport.contract import Completion, Write
+from quiesce.transport.contract import Completion
+
+
+class Job(Protocol):
+    """What is launched: a `contract.Write` or a `pulling.Read`."""
+
+    @property
+    def id(self) -> int: ...
+
 
 T = TypeVar("T")
+J = TypeVar("J", bound=Job)
 
 
 class Stage(Enum):
@@ -28,41 +37,51 @@ class Stage(Enum):
     ENDED = auto()
 
 
-class Flight(Generic[T]):
-    """One launched write. `stage` belongs to `Flights` and its lock."""
+class Flight(Generic[T, J]):
+    """One launched write or read. `stage` belongs to `Flights` and its lock."""
 
-    __slots__ = ("deadline", "lane", "launched_at", "n_bytes", "stage", "target", "write")
+    __slots__ = ("deadline", "job", "lane", "launched_at", "n_bytes", "stage", "target")
 
-    def __init__(self, target: T, write: Write, n_bytes: int, deadline_s: float, lane: Hashable) -> None:
+    def __init__(self, target: T, job: J, n_bytes: int, deadline_s: float, lane: Hashable) -> None:
         self.target = target
         self.lane = lane
-        self.write = write
+        self.job = job
         self.n_bytes = n_bytes
         self.launched_at = time.monotonic()
         self.deadline = self.launched_at + deadline_s
         self.stage = Stage.WAITING
 
 
-class Flights(Generic[T]):
-    """The queues, the clock and the completions of one sender.
+class Flights(Generic[T, J]):
+    """The queues, the clock and the completions of one sender or puller.
 
     Each *lane* is a queue of its own: who takes from one is not held up by writes of another. A write whose deadline
     passes before it departs ends as failed_quiesced, for nothing of it has begun. One that runs ends as
     failed_in_flight, the clock's thread calls `on_expired` with it, and when its copy comes back after all it only
-    raises `late_landings`.
+    raises `late_landings`. Without `abandons` it is only told of, and whoever carries it out ends it, soon and truly.
     """
 
-    def __init__(self, deadline_s: float, on_expired: Callable[[Flight[T]], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        deadline_s: float,
+        on_expired: Callable[[Flight[T, J]], None] = lambda _: None,
+        *,
+        abandons: bool = True,
+        sides: tuple[str, str] = ("sender", "target"),
+    ) -> None:
+        """`deadline_s` runs from launch; `sides` are what people call our end and the peer's."""
         self.completion_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.late_landings = 0
         self._deadline_s = deadline_s
         self._on_expired = on_expired
+        self._abandons = abandons
+        self._sides = sides
         self._lock = threading.Lock()
         self._work = threading.Condition(self._lock)
         self._clock = threading.Condition(self._lock)
-        self._waiting: dict[Hashable, deque[Flight[T]]] = {}
+        self._waiting: dict[Hashable, deque[Flight[T, J]]] = {}
         self._closed_lanes: set[Hashable] = set()
-        self._deadlines: deque[Flight[T]] = deque()  # in launch order, which is deadline order; ended ones linger
+        self._deadlines: deque[Flight[T, J]] = deque()  # in launch order, which is deadline order; ended ones linger
         self._ended: list[Completion] = []
         self._closed = False
         self._clock_idle = False  # it waits without a deadline and must be told of the next one
@@ -70,12 +89,12 @@ class Flights(Generic[T]):
         self._clock_thread = threading.Thread(target=self._watch_deadlines, name="transfer-deadlines", daemon=True)
         self._clock_thread.start()
 
-    def launch(self, target: T, write: Write, n_bytes: int, lane: Hashable = None) -> None:
-        """Queue a write; once its lane or everything is closed it ends at once as failed_quiesced."""
-        flight = Flight(target, write, n_bytes, self._deadline_s, lane)
+    def launch(self, target: T, job: J, n_bytes: int, lane: Hashable = None) -> None:
+        """Queue a job; once its lane or everything is closed it ends at once as failed_quiesced."""
+        flight = Flight(target, job, n_bytes, self._deadline_s, lane)
         with self._lock:
             if self._is_over(lane):
-                self._end(flight, Outcome.FAILED_QUIESCED, f"the {'sender' if self._closed else 'target'} is closed")
+                self._end(flight, Outcome.FAILED_QUIESCED, f"the {self._sides[not self._closed]} is closed")
                 return
             self._forget_ended()
             self._waiting.setdefault(lane, deque()).append(flight)
@@ -84,7 +103,7 @@ class Flights(Generic[T]):
             if self._clock_idle:
                 self._clock.notify()
 
-    def take(self, lane: Hashable = None, within_s: float | None = None) -> Flight[T] | None:
+    def take(self, lane: Hashable = None, within_s: float | None = None) -> Flight[T, J] | None:
         """The next write of a lane, waiting for one; whoever takes it lets it depart and lands it.
 
         None when the lane or everything is closed, or none came `within_s`.
@@ -107,12 +126,12 @@ class Flights(Generic[T]):
         with self._lock:
             return self._is_over(lane)
 
-    def has_ended(self, flight: Flight[T]) -> bool:
+    def has_ended(self, flight: Flight[T, J]) -> bool:
         """Whether its deadline was faster than whoever carries it out."""
         with self._lock:
             return flight.stage is Stage.ENDED
 
-    def depart(self, flight: Flight[T]) -> bool:
+    def depart(self, flight: Flight[T, J]) -> bool:
         """Asked by whoever took `flight`, before its first byte can move. False: its time is over, let it be."""
         with self._lock:
             if flight.stage is Stage.ENDED:
@@ -124,10 +143,10 @@ class Flights(Generic[T]):
         """Let nothing more of a lane begin; whoever takes from it finds None."""
         with self._lock:
             self._closed_lanes.add(lane)
-            self._drop(lambda flight: flight.lane == lane, "the target is closed")
+            self._drop(lambda flight: flight.lane == lane, f"the {self._sides[1]} is closed")
             self._work.notify_all()
 
-    def land(self, flight: Flight[T], outcome: Outcome, error: str = "") -> None:
+    def land(self, flight: Flight[T, J], outcome: Outcome, error: str = "") -> None:
         """The thread that took `flight` is through with it and touches neither source nor target any more."""
         with self._lock:
             if flight.stage is Stage.ENDED:
@@ -135,7 +154,7 @@ class Flights(Generic[T]):
             else:
                 self._end(flight, outcome, error)
 
-    def drop_waiting(self, which: Callable[[Flight[T]], bool], error: str) -> None:
+    def drop_waiting(self, which: Callable[[Flight[T, J]], bool], error: str) -> None:
         """End the waiting writes that `which` names as failed_quiesced: nothing of them has begun."""
         with self._lock:
             self._drop(which, error)
@@ -152,7 +171,7 @@ class Flights(Generic[T]):
         """Let nothing more begin. Running writes go on; their threads find None at their next `take`."""
         with self._lock:
             self._closed = True
-            self._drop(lambda _: True, "the sender is closed")
+            self._drop(lambda _: True, f"the {self._sides[0]} is closed")
             self._work.notify_all()
 
     def join(self) -> None:
@@ -169,7 +188,7 @@ class Flights(Generic[T]):
     def _is_over(self, lane: Hashable) -> bool:
         return self._closed or lane in self._closed_lanes
 
-    def _drop(self, which: Callable[[Flight[T]], bool], error: str) -> None:
+    def _drop(self, which: Callable[[Flight[T, J]], bool], error: str) -> None:
         dropped = [flight for waiting in self._waiting.values() for flight in waiting if which(flight)]
         kept = {
             lane: deque(flight for flight in waiting if not which(flight)) for lane, waiting in self._waiting.items()
@@ -178,10 +197,10 @@ class Flights(Generic[T]):
         for flight in dropped:
             self._end(flight, Outcome.FAILED_QUIESCED, error)
 
-    def _end(self, flight: Flight[T], outcome: Outcome, error: str = "") -> None:
+    def _end(self, flight: Flight[T, J], outcome: Outcome, error: str = "") -> None:
         flight.stage = Stage.ENDED
         seconds = time.monotonic() - flight.launched_at
-        self._ended.append(Completion(flight.write.id, outcome, flight.n_bytes, seconds, error))
+        self._ended.append(Completion(flight.job.id, outcome, flight.n_bytes, seconds, error))
         if len(self._ended) == 1 and self.completion_fd >= 0:
             os.eventfd_write(self.completion_fd, 1)
 
@@ -202,17 +221,18 @@ class Flights(Generic[T]):
                     self._clock_idle = left_s is None
                     self._clock.wait(left_s)
 
-    def _expire(self, flight: Flight[T]) -> bool:
-        """End a write whose time is over; whether it was running."""
+    def _expire(self, flight: Flight[T, J]) -> bool:
+        """End a job whose time is over; whether it was running."""
         if flight.stage is Stage.RUNNING:
-            self._end(flight, Outcome.FAILED_IN_FLIGHT, f"not done after {self._deadline_s:g} s; it may still land")
+            if self._abandons:
+                self._end(flight, Outcome.FAILED_IN_FLIGHT, f"not done after {self._deadline_s:g} s; it may still land")
             return True
         if flight.stage is Stage.WAITING:
             self._waiting[flight.lane].remove(flight)
         self._end(flight, Outcome.FAILED_QUIESCED, f"did not begin within {self._deadline_s:g} s")
         return False
 
-    def _tell_expired(self, flight: Flight[T]) -> None:
+    def _tell_expired(self, flight: Flight[T, J]) -> None:
         self._lock.release()
         try:
             self._on_expired(flight)

@@ -1,4 +1,4 @@
-"""What senders share that reach their peers by connections: a lane for each peer, with threads of its own."""
+"""What senders and pullers share that reach their peers by connections: a lane for each, with threads of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from quiesce.protocol.hello import Capabilities
 from quiesce.transport.contract import Completion, Target, Write
 from quiesce.transport.departure import Departure
 from quiesce.transport.descriptors import Descriptor, decode_descriptor, require_fit
-from quiesce.transport.flights import Flight, Flights
+from quiesce.transport.flights import Flight, Flights, J
+from quiesce.transport.pulling import Read, Source
 
 DEFAULT_CALL_DEADLINE_S = 30.0
 
@@ -32,23 +33,28 @@ class Lane(Generic[D]):
         return self.descriptor.pages
 
 
-class LaneSender(ABC, Generic[D]):
-    """Writes pages of `pool` into peers' pools (see `contract.Sender`); how, says `_run`. `pool` must outlive it."""
+class Lanes(ABC, Generic[D, J]):
+    """Carries out what is launched towards each peer; how, says `_run`. `pool` must outlive it."""
 
     capabilities: Capabilities
     descriptor: type[D]
+    sides = ("sender", "target")
+    abandons = True
+    """See `Flights`."""
 
     def __init__(
         self,
         pool: Pool,
         threads: int = 1,
         call_deadline_s: float = DEFAULT_CALL_DEADLINE_S,
-        departure: Departure | None = None,
+        departure: Departure[J] | None = None,
     ) -> None:
         """`threads` serve each peer; `call_deadline_s` runs from launch."""
         self._pool = pool
         self._departure = departure or Departure()
-        self._flights: Flights[Lane[D]] = Flights(call_deadline_s, self._give_up)
+        self._flights: Flights[Lane[D], J] = Flights(
+            call_deadline_s, self._give_up, abandons=self.abandons, sides=self.sides
+        )
         self._threads_of_a_lane = threads
         self._lanes: list[Lane[D]] = []
         self._ending: list[Lane[D]] = []
@@ -59,11 +65,26 @@ class LaneSender(ABC, Generic[D]):
 
     @property
     def late_landings(self) -> int:
-        """Writes that ended after their deadline had already ended them as failed_in_flight."""
+        """What ended after its deadline had already ended it as failed_in_flight."""
         return self._flights.late_landings
 
-    def open_target(self, descriptor: bytes, fds: Sequence[int]) -> Lane[D]:
-        """Read a receiver's description. Raises HandshakeRefused when it does not fit."""
+    def completions(self) -> list[Completion]:
+        return self._flights.completions()
+
+    def close(self) -> None:
+        """Join every thread: afterwards nobody touches `pool`. Idempotent.
+
+        What a sender let leave may still land at the peer; its completion says so when its end is unknown.
+        """
+        self._flights.close()
+        for lane in [*self._lanes, *self._ending]:
+            for thread in lane.threads:
+                thread.join()
+        self._flights.join()
+        self._lanes, self._ending = [], []
+
+    def _open(self, descriptor: bytes, fds: Sequence[int]) -> Lane[D]:
+        """Read a peer's description and begin its lane. Raises HandshakeRefused when it does not fit."""
         described = decode_descriptor(descriptor, self.descriptor)
         require_fit(described, self._pool.layout, fds)
         lane = Lane(described)
@@ -74,39 +95,58 @@ class LaneSender(ABC, Generic[D]):
             thread.start()
         return lane
 
-    def launch(self, target: Target, write: Write) -> None:
-        """Queue a write and return. Raises UsageError only for a target that is none of this transport's."""
-        if not isinstance(target, Lane) or not isinstance(target.descriptor, self.descriptor):
-            raise UsageError(f"{target!r} was not opened by a {type(self).__name__}")
-        self._flights.launch(target, write, len(write.source_pages) * self._pool.layout.page_bytes, target)
+    def _queue(self, peer: object, job: J, pages: int) -> None:
+        """Queue and return. Raises UsageError only for a peer that is none of this transport's."""
+        if not isinstance(peer, Lane) or not isinstance(peer.descriptor, self.descriptor):
+            raise UsageError(f"{peer!r} was not opened by a {type(self).__name__}")
+        self._flights.launch(peer, job, pages * self._pool.layout.page_bytes, peer)
 
-    def completions(self) -> list[Completion]:
-        return self._flights.completions()
-
-    def close_target(self, target: Target) -> None:
-        """Nothing more begins; the lane's threads end when the writes under way have. Idempotent."""
-        if not isinstance(target, Lane) or target not in self._lanes:
+    def _end_lane(self, peer: object) -> None:
+        """Nothing more begins; the lane's threads end when what is under way has. Idempotent."""
+        if not isinstance(peer, Lane) or peer not in self._lanes:
             return
-        self._lanes.remove(target)
+        self._lanes.remove(peer)
         self._ending = [each for each in self._ending if any(thread.is_alive() for thread in each.threads)]
-        self._ending.append(target)
-        self._flights.close_lane(target)
-
-    def close(self) -> None:
-        """Join every thread: afterwards nobody reads `pool` (source_fence). Idempotent.
-
-        What has left may still land at the peer; its completion says so when its end is unknown.
-        """
-        self._flights.close()
-        for lane in [*self._lanes, *self._ending]:
-            for thread in lane.threads:
-                thread.join()
-        self._flights.join()
-        self._lanes, self._ending = [], []
+        self._ending.append(peer)
+        self._flights.close_lane(peer)
 
     @abstractmethod
     def _run(self, lane: Lane[D]) -> None:
         """In a lane's thread: serve it until `Flights.take` gives nothing more."""
 
-    def _give_up(self, flight: Flight[Lane[D]]) -> None:
-        """In the clock's thread: the deadline of a write under way has passed."""
+    def _give_up(self, flight: Flight[Lane[D], J]) -> None:
+        """In the clock's thread: the deadline of a job under way has passed."""
+
+
+class LaneSender(Lanes[D, Write]):
+    """Writes pages of `pool` into peers' pools (see `contract.Sender`)."""
+
+    def open_target(self, descriptor: bytes, fds: Sequence[int]) -> Lane[D]:
+        """Read a receiver's description. Raises HandshakeRefused when it does not fit."""
+        return self._open(descriptor, fds)
+
+    def launch(self, target: Target, write: Write) -> None:
+        """Queue a write and return. Raises UsageError only for a target that is none of this transport's."""
+        self._queue(target, write, len(write.source_pages))
+
+    def close_target(self, target: Target) -> None:
+        """Nothing more begins; the lane's threads end when the writes under way have. Idempotent."""
+        self._end_lane(target)
+
+
+class LanePuller(Lanes[D, Read]):
+    """Reads pages of peers' pools into `pool` (see `pulling.Puller`)."""
+
+    sides = ("puller", "source")
+
+    def open_source(self, descriptor: bytes, fds: Sequence[int]) -> Lane[D]:
+        """Read a lender's description. Raises HandshakeRefused when it does not fit."""
+        return self._open(descriptor, fds)
+
+    def launch(self, source: Source, read: Read) -> None:
+        """Queue a read and return. Raises UsageError only for a source that is none of this transport's."""
+        self._queue(source, read, len(read.target_pages))
+
+    def close_source(self, source: Source) -> None:
+        """Nothing more begins; the lane's threads end when the reads under way have. Idempotent."""
+        self._end_lane(source)

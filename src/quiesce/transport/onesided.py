@@ -133,7 +133,7 @@ class OneSidedSender(LaneSender[A]):
         pool: Pool,
         threads: int = 1,
         call_deadline_s: float = DEFAULT_CALL_DEADLINE_S,
-        departure: Departure | None = None,
+        departure: Departure[Write] | None = None,
     ) -> None:
         self._kept: list[Words] = []
         super().__init__(pool, threads, call_deadline_s, departure)
@@ -156,8 +156,8 @@ class OneSidedSender(LaneSender[A]):
                 self._flights.land(flight, *self._serve(lane.descriptor, line, flight))
         line.close()
 
-    def _serve(self, described: A, line: Line, flight: Flight[Lane[A]]) -> tuple[Outcome, str]:
-        write = flight.write
+    def _serve(self, described: A, line: Line, flight: Flight[Lane[A], Write]) -> tuple[Outcome, str]:
+        write = flight.job
         refused = refusal(write, self._pool.pages, described.pages, described.slots)
         try:
             if not refused:
@@ -168,9 +168,9 @@ class OneSidedSender(LaneSender[A]):
             return Outcome.FAILED_QUIESCED, refused
         return self._write(described, line, flight)
 
-    def _write(self, described: A, line: Line, flight: Flight[Lane[A]]) -> tuple[Outcome, str]:
-        staging = staging_of(flight.write, described.layout.layer_groups)
-        steps = self._steps(flight.write, described, staging)
+    def _write(self, described: A, line: Line, flight: Flight[Lane[A], Write]) -> tuple[Outcome, str]:
+        staging = staging_of(flight.job, described.layout.layer_groups)
+        steps = self._steps(flight.job, described, staging)
         if not self._flights.depart(flight):
             return Outcome.FAILED_QUIESCED, "its time was over before it left"
         if error := self._copy(line, steps, staging, flight):
@@ -178,7 +178,7 @@ class OneSidedSender(LaneSender[A]):
             return Outcome.FAILED_IN_FLIGHT, error
         return Outcome.LANDED, ""
 
-    def _copy(self, line: Line, steps: list[Copies], staging: Words, flight: Flight[Lane[A]]) -> str:
+    def _copy(self, line: Line, steps: list[Copies], staging: Words, flight: Flight[Lane[A], Write]) -> str:
         try:
             line.lend(staging)
             for copies in steps:
@@ -186,6 +186,6 @@ class OneSidedSender(LaneSender[A]):
                     return error
             line.take_back(staging)
         except Exception as error:
-            logger.exception("write %d failed", flight.write.id)
+            logger.exception("write %d failed", flight.job.id)
             return f"{type(error).__name__}: {error}"
         return ""

@@ -11,7 +11,7 @@ import msgspec
 
 from quiesce.errors import ConfigurationError
 from quiesce.kv.storage import Pool
-from quiesce.protocol.hello import Capabilities
+from quiesce.protocol.hello import PULL, Capabilities
 from quiesce.transport import mori
 from quiesce.transport.contract import Receiver, Sender
 from quiesce.transport.mooncake import library as mooncake
@@ -20,18 +20,25 @@ from quiesce.transport.mooncake.sender import MooncakeSender
 from quiesce.transport.nixl import library as nixl
 from quiesce.transport.nixl.receiver import NixlReceiver
 from quiesce.transport.nixl.sender import NixlSender
+from quiesce.transport.pulling import Lender, Puller
 from quiesce.transport.shm import SHM_CAPABILITIES, ShmReceiver, ShmSender
+from quiesce.transport.tcp.lender import TcpLender
+from quiesce.transport.tcp.puller import TcpPuller
 from quiesce.transport.tcp.receiver import TCP_CAPABILITIES, TcpReceiver
 from quiesce.transport.tcp.sender import TcpSender
 
 ENTRY_POINTS = "quiesce.transports"
 AUTO = "shm"
 """What `auto` takes: both workers are on one host as long as control is a Unix socket."""
+AUTO_PULL = "tcp"
+"""What `auto` takes where decode reads, for it cannot read with shm."""
 
 
 class Backend(msgspec.Struct, frozen=True):
     """One way to move pages. `sender(pool, threads, call_deadline_s)`, `receiver(pool, data_host, data_port)`.
 
+    `puller(pool, threads, call_deadline_s)` and `lender(pool, data_host, data_port)` where decode can also read from
+    prefill (capability `pull`); None, both, where it cannot. A pool to read from, or into, is a private one.
     `shared_pool` says that decode's pool must be made by `Pool.shared`. `fence` says in words what proves *fenced*,
     `reach` how far pages can travel. `library` is the distribution that it drives, `verified` the version of it that
     passed the conformance suite; both "" for what is all ours. `unverified()` says what of the configuration never did,
@@ -49,6 +56,8 @@ class Backend(msgspec.Struct, frozen=True):
     verified: str = ""
     unverified: Callable[[], str] = str
     missing: Callable[[], str] = str
+    puller: Callable[[Pool, int, float], Puller] | None = None
+    lender: Callable[[Pool, str, int], Lender] | None = None
 
 
 def _absent(module: str, remedy: str) -> Callable[[], str]:
@@ -70,6 +79,8 @@ _OURS = {
             shared_pool=False,
             fence="decode no longer places what bears the attempt's tag",
             reach="any host",
+            puller=TcpPuller,
+            lender=TcpLender,
         ),
         Backend(
             *("mooncake", mooncake.MOONCAKE_CAPABILITIES, MooncakeSender, MooncakeReceiver),
@@ -105,14 +116,28 @@ def names() -> tuple[str, ...]:
     return (*_OURS, *sorted(_offered().keys() - _OURS.keys()))
 
 
-def backend(name: str) -> Backend:
+def backend(name: str, transfer: str = "push") -> Backend:
     """The backend of that name; `auto` is ours to choose. Raises ConfigurationError when there is none."""
-    name = AUTO if name == "auto" else name
+    name = auto_for(transfer) if name == "auto" else name
     if name in _OURS:
         return _OURS[name]
     if name not in _offered():
         raise ConfigurationError([f"there is no transport {name!r}; there are auto, {', '.join(names())}"])
     return _load(_offered()[name])
+
+
+def auto_for(transfer: str) -> str:
+    """What `auto` takes on one host."""
+    return AUTO_PULL if transfer == PULL else AUTO
+
+
+def require_transfer(chosen: Backend, transfer: str) -> None:
+    """Raises ConfigurationError when pages cannot travel that way."""
+    if transfer == PULL and not chosen.capabilities.pull:
+        able = ", ".join(each.name for each in _OURS.values() if each.capabilities.pull)
+        raise ConfigurationError(
+            [f"transport {chosen.name} cannot --transfer pull: decode cannot read with it; of ours these can: {able}"]
+        )
 
 
 def require_trusted(chosen: Backend, *, network: bool, library: bool) -> None:
@@ -161,4 +186,6 @@ def _load(offered: EntryPoint) -> Backend:
         raise ConfigurationError([f"{where} cannot be imported: {type(error).__name__}: {error}"]) from error
     if not isinstance(found, Backend) or found.name != offered.name:
         raise ConfigurationError([f"{where} is no quiesce.transport.registry.Backend of that name"])
+    if {found.capabilities.pull, found.puller is not None, found.lender is not None} not in ({True}, {False}):
+        raise ConfigurationError([f"{where} does not offer all of pull: the capability, a puller and a lender"])
     return found

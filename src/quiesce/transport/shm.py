@@ -73,7 +73,7 @@ class ShmSender:
     ) -> None:
         self._pool = pool
         self._placement = placement or Placement()
-        self._flights: Flights[ShmTarget] = Flights(call_deadline_s)
+        self._flights: Flights[ShmTarget, Write] = Flights(call_deadline_s)
         self._targets: list[ShmTarget] = []
         self._lock = threading.Lock()  # guards `running` and `closed` of targets
         self._threads = [
@@ -135,11 +135,11 @@ class ShmSender:
             outcome, error = self._place(flight)
             self._flights.land(flight, outcome, error)
 
-    def _place(self, flight: Flight[ShmTarget]) -> tuple[Outcome, str]:
+    def _place(self, flight: Flight[ShmTarget, Write]) -> tuple[Outcome, str]:
         if not self._flights.depart(flight) or not self._enter(flight.target):
             return Outcome.FAILED_QUIESCED, "the target is closed"
         try:
-            return self._place_checked(flight.write, flight.target.pool)
+            return self._place_checked(flight.job, flight.target.pool)
         finally:
             self._leave(flight.target)
 

@@ -25,6 +25,7 @@ def hello_of(parts: Parts, capabilities: Capabilities) -> Hello:
         transport=transport_name(settings),
         capabilities=capabilities,
         nonce=secrets.token_hex(16),
+        transfer=settings.transfer,
     )
 
 

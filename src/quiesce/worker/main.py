@@ -26,7 +26,7 @@ from quiesce.protocol.hello import Hello
 from quiesce.telemetry.logs import configure, ids
 from quiesce.telemetry.metrics import Telemetry
 from quiesce.telemetry.spans import open_spans, require_exporter
-from quiesce.transport.registry import backend, require_trusted
+from quiesce.transport.registry import backend, require_transfer, require_trusted
 from quiesce.worker.aggregated import AggregatedWorker
 from quiesce.worker.compose import PRODUCT, Compose
 from quiesce.worker.decode import DecodeWorker
@@ -136,8 +136,9 @@ def _problems(check: Callable[[], object]) -> list[str]:
 
 def check_transport(settings: WorkerSettings) -> None:
     """Raises ConfigurationError for a transport that is not there, or that has to be trusted explicitly."""
-    chosen = backend(settings.transport)
+    chosen = backend(settings.transport, settings.transfer)
     if settings.role != "aggregated":
+        require_transfer(chosen, settings.transfer)
         require_trusted(chosen, network=settings.trust_network, library=settings.trust_transport)
 
 

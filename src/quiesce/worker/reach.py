@@ -10,7 +10,8 @@ from quiesce.control.address import Address, TcpAddress, is_loopback, is_wildcar
 from quiesce.control.security import INSECURE_WARNING, Security, load_security, require_security
 from quiesce.control.workers_file import NamedWorkers
 from quiesce.errors import ConfigurationError
-from quiesce.transport.registry import AUTO, backend
+from quiesce.protocol.hello import PULL
+from quiesce.transport.registry import auto_for, backend
 from quiesce.worker.peers import peers_of
 from quiesce.worker.settings import WorkerSettings
 
@@ -38,7 +39,7 @@ def check_peers(settings: WorkerSettings, security: Security, workers: NamedWork
     met = [each for each in peers.values() if isinstance(each, TcpAddress)]
     if met and backend(settings.transport).shared_pool:
         raise ConfigurationError([f"--transport {settings.transport} shares memory, which ends at this host"])
-    if met and (problems := _data_host(settings, met)):
+    if met and settings.transfer != PULL and (problems := _data_host(settings, met)):
         raise ConfigurationError(problems)
 
 
@@ -53,12 +54,13 @@ def with_transport(settings: WorkerSettings) -> WorkerSettings:
     if settings.transport != "auto" or settings.role == "aggregated":
         return settings
     across = bool(_pairing_over_tcp(settings))
-    chosen = AUTO_BETWEEN_HOSTS if across else AUTO
-    why = (
-        "workers pair over TCP, perhaps between hosts, and of what reaches there it alone can stop a late write"
-        if across
-        else "workers pair over Unix sockets, on one host"
-    )
+    chosen = AUTO_BETWEEN_HOSTS if across else auto_for(settings.transfer)
+    if across:
+        why = "workers pair over TCP, perhaps between hosts, and of what reaches there it alone can stop a late write"
+    elif settings.transfer == PULL:
+        why = "decode reads, and cannot do so with shm"
+    else:
+        why = "workers pair over Unix sockets, on one host"
     log.info("--transport auto takes %s: %s", chosen, why)
     return msgspec.structs.replace(settings, transport=chosen)
 
@@ -68,11 +70,18 @@ def warn(settings: WorkerSettings) -> None:
     if settings.insecure:
         log.warning(INSECURE_WARNING)
     if (
-        settings.role == "decode"
-        and not backend(settings.transport).shared_pool
+        settings.role == _listens(settings)
+        and not backend(settings.transport, settings.transfer).shared_pool
         and not is_loopback(settings.data_host)
     ):
-        log.warning("pages come to --data-host %s in plain: keep it in a network that is trusted", settings.data_host)
+        where = "leave by" if settings.role == "prefill" else "come to"
+        told = "pages %s --data-host %s in plain: keep it in a network that is trusted"
+        log.warning(told, where, settings.data_host)
+
+
+def _listens(settings: WorkerSettings) -> str:
+    """Whose port the pages travel through: whoever moves them dials."""
+    return "prefill" if settings.transfer == PULL else "decode"
 
 
 def _pairing_over_tcp(settings: WorkerSettings) -> list[TcpAddress]:
@@ -99,14 +108,16 @@ def _travelling(settings: WorkerSettings) -> list[str]:
     if chosen.shared_pool and settings.transport != "auto":
         memory = f"--transport {chosen.name} shares memory, which ends at this host, and workers pair over TCP: "
         return [f"{memory}use --transport {AUTO_BETWEEN_HOSTS}, or unix: addresses"]
-    return _data_host(settings, met) if settings.role == "decode" else []
+    return _data_host(settings, met) if settings.role == _listens(settings) else []
 
 
 def _data_host(settings: WorkerSettings, met: list[TcpAddress]) -> list[str]:
     told = f"--data-host {settings.data_host}"
     far = [address.host for address in met if not address.is_loopback]
+    remedy = f"give the address of this host that {'decode' if settings.role == 'prefill' else 'prefill'} workers reach"
     if is_wildcard(settings.data_host):
-        return [f"{told}: nobody can dial that; give the address of this host that prefill workers reach"]
+        return [f"{told}: nobody can dial that; {remedy}"]
     if far and is_loopback(settings.data_host):
-        return [f"{told} cannot be reached from {far[0]}: give the address of this host that prefill workers reach"]
+        whence = "other hosts" if settings.role == "prefill" else far[0]
+        return [f"{told} cannot be reached from {whence}: {remedy}"]
     return []

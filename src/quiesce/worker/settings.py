@@ -80,13 +80,27 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
             "on one host, tcp between hosts.",
         ),
     ] = "auto"
+    transfer: Annotated[
+        Literal["push", "pull"],
+        Meta(
+            description="Who moves the pages: push, prefill writes them into decode's memory; pull, decode reads them "
+            "out of prefill's (tcp, nixl). The same on both sides."
+        ),
+    ] = "push"
     data_host: Annotated[
-        str, Meta(description="Address on which decode takes page data (--transport tcp); prefill connects to it.")
+        str,
+        Meta(
+            description="Address on which decode takes page data (--transport tcp); prefill connects to it. With "
+            "--transfer pull, prefill gives it there and decode connects."
+        ),
     ] = "127.0.0.1"
     data_port: Annotated[
         int,
         Meta(
-            ge=0, le=65535, description="First decode worker's port for page data (--transport tcp); 0 takes free ones."
+            ge=0,
+            le=65535,
+            description="First decode worker's port for page data (--transport tcp), with --transfer pull the first "
+            "prefill worker's; 0 takes free ones.",
         ),
     ] = 0
     trust_network: Annotated[
@@ -157,7 +171,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
 
     def __post_init__(self) -> None:
-        if problem := landing_conflict(self.landing, self.landing_bytes, self.payload_digest):
+        if problem := landing_conflict(self.landing, self.landing_bytes, self.payload_digest, self.transfer):
             raise ValueError(problem)
 
     @property
@@ -168,8 +182,13 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
         return self.payload_digest
 
 
-def landing_conflict(landing: object, landing_bytes: object, payload_digest: object) -> str:
-    """What cannot be meant together, or ""."""
+LANDING_NAMES = ("landing", "landing_bytes", "payload_digest", "transfer")
+
+
+def landing_conflict(landing: object, landing_bytes: object, payload_digest: object, transfer: object) -> str:
+    """What of `LANDING_NAMES` cannot be meant together, or ""."""
+    if landing == "staged" and transfer == "pull":
+        return "--landing staged with --transfer pull: there nobody but decode writes to its memory, so nothing is staged"
     if landing == "staged" and payload_digest == "off":
         return "--payload-digest off with --landing staged: nothing else proves that a copy is what prefill computed"
     if landing != "staged" and landing_bytes is not None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from quiesce.kv.storage import Pool, segment_of
+from quiesce.transport.contract import Write
 from quiesce.transport.departure import Departure
 from quiesce.transport.lanes import DEFAULT_CALL_DEADLINE_S
 from quiesce.transport.mooncake.library import MOONCAKE_CAPABILITIES, MOST_ENTRIES, MooncakeDescriptor, engine
@@ -38,7 +39,7 @@ class MooncakeSender(OneSidedSender[MooncakeDescriptor]):
         pool: Pool,
         threads: int = 1,
         call_deadline_s: float = DEFAULT_CALL_DEADLINE_S,
-        departure: Departure | None = None,
+        departure: Departure[Write] | None = None,
     ) -> None:
         """Raises MachineLacksError."""
         self._engine = engine("127.0.0.1", call_deadline_s)

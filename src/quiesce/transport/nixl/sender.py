@@ -11,6 +11,7 @@ import numpy as np
 
 from quiesce.errors import HandshakeRefused
 from quiesce.kv.storage import Pool
+from quiesce.transport.contract import Write
 from quiesce.transport.departure import Departure
 from quiesce.transport.lanes import DEFAULT_CALL_DEADLINE_S
 from quiesce.transport.nixl.library import NIXL_CAPABILITIES, NixlDescriptor, agent, library, memory
@@ -111,7 +112,7 @@ class NixlSender(OneSidedSender[NixlDescriptor]):
         pool: Pool,
         threads: int = 1,
         call_deadline_s: float = DEFAULT_CALL_DEADLINE_S,
-        departure: Departure | None = None,
+        departure: Departure[Write] | None = None,
     ) -> None:
         """Raises MachineLacksError."""
         library()

@@ -1,7 +1,8 @@
-"""One data connection at the receiver: prove who writes, then place each write that its lease permits."""
+"""One data connection at the side that listens: prove who is there; at decode, place what its lease permits."""
 
 from __future__ import annotations
 
+import abc
 import logging
 import secrets
 import select
@@ -31,14 +32,13 @@ KeyOf = Callable[[bytes], bytes | None]
 log = logging.getLogger(__name__)
 
 
-class Inbound:
-    """Runs in a thread of its own. `join` of that thread after `close` proves that it places nothing any more."""
+class Guest(abc.ABC):
+    """Runs in a thread of its own. `join` of that thread after `close` proves that it touches no page any more."""
 
-    def __init__(self, sock: socket.socket, pool: Pool, leases: Leases, key_of: KeyOf) -> None:
+    def __init__(self, sock: socket.socket, pool: Pool, key_of: KeyOf) -> None:
         self.ticket = b""
         self._sock = sock
         self._pool = pool
-        self._leases = leases
         self._key_of = key_of
         self._closed = False
         self._memory = pool.page_view().reshape(-1).data
@@ -46,18 +46,18 @@ class Inbound:
         self._poll.register(sock, select.POLLIN)
 
     def close(self) -> None:
-        """From any thread: nothing more is placed than the piece at hand; the thread ends by itself."""
+        """From any thread: nothing more is moved than the piece at hand; the thread ends by itself."""
         self._closed = True
         hang_up(self._sock)
 
-    def run(self, joined: Callable[[Inbound], bool]) -> None:
+    def run(self, joined: Callable[[Guest], bool]) -> None:
         """Serve until the peer hangs up. `joined(self)` is asked once the ticket is proved; False ends it."""
         try:
             self._authenticate()
             if joined(self):
                 tune(self._sock)
                 while not self._closed:
-                    self._serve_write()
+                    self._serve()
         except Hangup as error:
             log.log(logging.WARNING if error.torn and not self._closed else logging.DEBUG, "%s", error)
         except (PeerUnusable, OSError) as error:
@@ -79,17 +79,45 @@ class Inbound:
         self._sock.sendall(mine + wire.proof(key, b"receiver", theirs, mine))
         given = receive_exactly(self._sock, wire.PROOF_BYTES, until_s)
         if not wire.is_proof(given, wire.proof(key, b"sender", theirs, mine)) or known is None:
-            raise HandshakeRefused("a writer could not prove its ticket")
+            raise HandshakeRefused("a peer could not prove its ticket")
         self._sock.sendall(wire.MAGIC)
         self._sock.settimeout(None)
         self.ticket = ticket
 
+    @abc.abstractmethod
+    def _serve(self) -> None:
+        """One write or read, from its header to its end."""
+
+    def _views(self, runs: Runs) -> list[memoryview]:
+        """The memory of `runs` in their order."""
+        page_bytes = self._pool.layout.page_bytes
+        begins, ends = (runs[:, 0] * page_bytes).tolist(), ((runs[:, 0] + runs[:, 1]) * page_bytes).tolist()
+        return [self._memory[begin:end] for begin, end in zip(begins, ends, strict=True)]
+
+    def _read_runs(self, n_runs: int, n_pages: int) -> Runs:
+        if n_pages > self._pool.pages:
+            raise BadFrame(f"{n_pages} pages of a pool of {self._pool.pages}")
+        pairs = np.frombuffer(receive_exactly(self._sock, n_runs * wire.RUN_BYTES), _PAIR).reshape(-1, 2)
+        runs = pairs.astype(np.int64)
+        counts = runs[:, 1]
+        if counts.sum() != n_pages or np.any(counts == 0) or np.any(runs.sum(axis=1) > self._pool.pages):
+            raise BadFrame("the runs do not fit their header or the pool")
+        return runs
+
+
+class Inbound(Guest):
+    """At decode: places what its writer sends."""
+
+    def __init__(self, sock: socket.socket, pool: Pool, leases: Leases, key_of: KeyOf) -> None:
+        super().__init__(sock, pool, key_of)
+        self._leases = leases
+
     # ------------------------------------------------------------ one write
 
-    def _serve_write(self) -> None:
+    def _serve(self) -> None:
         header = wire.decode_header(receive_exactly(self._sock, wire.HEADER_BYTES))
         words = () if header.slot is None else wire.decode_words(receive_exactly(self._sock, wire.WORDS_BYTES))
-        runs = self._read_runs(header)
+        runs = self._read_runs(header.runs, header.pages)
         pages = expand(runs[:, 0], runs[:, 1])
         armed = self._leases.find(header.tag, pages, header.slot)
         if isinstance(armed, str):
@@ -98,16 +126,6 @@ class Inbound:
             return
         placed = self._place(armed, runs) and self._seal(armed, pages, words)
         self._reply(header, "" if placed else "the lease was revoked while the write was under way")
-
-    def _read_runs(self, header: wire.Header) -> Runs:
-        if header.pages > self._pool.pages:
-            raise BadFrame(f"a write of {header.pages} pages into a pool of {self._pool.pages}")
-        pairs = np.frombuffer(receive_exactly(self._sock, header.runs * wire.RUN_BYTES), _PAIR).reshape(-1, 2)
-        runs = pairs.astype(np.int64)
-        counts = runs[:, 1]
-        if counts.sum() != header.pages or np.any(counts == 0) or np.any(runs.sum(axis=1) > self._pool.pages):
-            raise BadFrame("the runs of a write do not fit its header or the pool")
-        return runs
 
     def _reply(self, header: wire.Header, refused: str) -> None:
         verdict = wire.Verdict.REFUSED if refused else wire.Verdict.LANDED
@@ -156,12 +174,6 @@ class Inbound:
                 return False
             armed.seal(self._pool, pages, words)
             return True
-
-    def _views(self, runs: Runs) -> list[memoryview]:
-        """The memory of `runs` in their order."""
-        page_bytes = self._pool.layout.page_bytes
-        begins, ends = (runs[:, 0] * page_bytes).tolist(), ((runs[:, 0] + runs[:, 1]) * page_bytes).tolist()
-        return [self._memory[begin:end] for begin, end in zip(begins, ends, strict=True)]
 
     def _discard(self, n_bytes: int) -> None:
         scratch = memoryview(bytearray(min(n_bytes, 1 << 16)))

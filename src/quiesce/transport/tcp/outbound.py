@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Callable
 
-from quiesce.errors import HandshakeRefused, PeerUnusable
+from quiesce.errors import BadFrame, HandshakeRefused, PeerUnusable
 from quiesce.kv.runs import copy_runs, pack_runs
 from quiesce.kv.storage import Pool
 from quiesce.protocol.sender_io import Outcome
@@ -33,7 +33,7 @@ class Outbound:
         self._lock = threading.Lock()
         self._settled = threading.Condition(self._lock)
         self._broken = ""
-        self._sock = _connect(descriptor)
+        self._sock = connect(descriptor)
         self._replies = threading.Thread(target=self._hear, name="page-replies", daemon=True)
         self._replies.start()
 
@@ -108,6 +108,8 @@ class Outbound:
         try:
             while True:
                 number, verdict, n_reason = wire.decode_reply(receive_exactly(self._sock, wire.REPLY_BYTES))
+                if verdict is wire.Verdict.COMING:
+                    raise BadFrame("pages come in answer to a write")
                 reason = receive_exactly(self._sock, n_reason).decode(errors="replace")
                 landed = verdict is wire.Verdict.LANDED
                 self._tell(number, Outcome.LANDED if landed else Outcome.FAILED_QUIESCED, reason)
@@ -122,7 +124,8 @@ class Outbound:
             pending[1](outcome, reason)
 
 
-def _connect(descriptor: wire.TcpDescriptor) -> socket.socket:
+def connect(descriptor: wire.TcpDescriptor) -> socket.socket:
+    """A connection on which our ticket is proved. Raises PeerUnusable; nothing was written then, and nothing read."""
     where = f"{descriptor.host}:{descriptor.port}"
     try:
         sock = socket.create_connection((descriptor.host, descriptor.port), timeout=CONNECT_S)

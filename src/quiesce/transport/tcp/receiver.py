@@ -1,7 +1,8 @@
-"""The side whose pool is written: it listens, proves who writes, and fences by attempt or by peer."""
+"""The side that listens: it proves who comes and fences by peer; at decode, whose pool is written, by attempt, too."""
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import contextlib
 import logging
@@ -20,11 +21,13 @@ from quiesce.kv.runs import Pages
 from quiesce.kv.storage import Pool
 from quiesce.protocol.hello import Capabilities
 from quiesce.transport.tcp import wire
-from quiesce.transport.tcp.inbound import Inbound
+from quiesce.transport.tcp.inbound import Guest, Inbound
 from quiesce.transport.tcp.leases import Leases
 from quiesce.transport.tcp.sockets import hang_up
 
-TCP_CAPABILITIES = Capabilities(drain_ack=True, fence=True, source_fence=True, bounds_checked=True, authenticated=True)
+TCP_CAPABILITIES = Capabilities(
+    drain_ack=True, fence=True, source_fence=True, bounds_checked=True, authenticated=True, pull=True
+)
 MOST_STRANGERS = 64
 """Connections that have not proved a ticket yet; each has `inbound.AUTHENTICATE_S` to do so."""
 MOST_OF_A_PEER = 64
@@ -41,29 +44,25 @@ class _Watched(msgspec.Struct):
     loop: asyncio.AbstractEventLoop
 
 
-class TcpReceiver:
-    """Places what peers send into `pool`, each byte only while the lease it belongs to is armed.
+class TcpHost(abc.ABC):
+    """Lets peers with a ticket at the pages of `pool`, each over connections that have a thread of their own.
 
-    A writer's death is no fence by itself: its bytes may lie in our kernel's buffers. So when a watched peer dies its
-    connections are closed and the placing threads joined, and only then `on_dead` is called.
+    A peer's death is no fence by itself: its bytes may lie in our kernel's buffers. So when a watched peer dies its
+    connections are closed and their threads joined, and only then `on_dead` is called.
     """
 
     capabilities = TCP_CAPABILITIES
 
-    def __init__(self, pool: Pool, host: str = "127.0.0.1", port: int = 0, leases: Leases | None = None) -> None:
-        """Listen on `host`:`port` (0: any free one). Raises MachineLacksError when that cannot be.
-
-        `leases` is the laboratory's seam.
-        """
+    def __init__(self, pool: Pool, host: str, port: int) -> None:
+        """Listen on `host`:`port` (0: any free one). Raises MachineLacksError when that cannot be."""
         self._pool = pool
-        self._leases = leases or Leases(pool.pages)
         self._secret = secrets.token_bytes(32)
         self._nonce = secrets.token_hex(16)
         self._host = host
         self._watched: dict[Peer, _Watched] = {}
         self._dead: set[Peer] = set()
         self._good: set[bytes] = set()  # tickets whose peer was joined; guarded by the lock, as are the connections
-        self._connections: dict[Inbound, threading.Thread] = {}
+        self._connections: dict[Guest, threading.Thread] = {}
         self._closed = threading.Event()
         self._complained_s = -COMPLAINTS_S
         self._lock = threading.Lock()
@@ -90,19 +89,6 @@ class TcpReceiver:
         )
         return msgspec.msgpack.encode(described), []
 
-    # ------------------------------------------------------------ leases
-
-    def arm(self, tag: PageTag, pages: Pages, slot: int) -> None:
-        self._leases.arm(tag, pages, slot)
-
-    def revoke(self, tag: PageTag) -> bool:
-        """Always True: after it no byte of that tag is placed, whatever its writers or the network still hold."""
-        self._leases.revoke(tag)
-        return True
-
-    def disarm(self, tag: PageTag) -> None:
-        self._leases.revoke(tag)
-
     # ------------------------------------------------------------ peers
 
     def watch(
@@ -128,7 +114,7 @@ class TcpReceiver:
             loop.add_reader(pidfd, self.kill, peer)
 
     def kill(self, peer: Peer) -> None:
-        """Fence a peer: close its connections, join what places for it, refuse its ticket for ever."""
+        """Fence a peer: close its connections, join what serves it, refuse its ticket for ever."""
         if peer in self._dead:
             return
         if peer not in self._watched:
@@ -157,7 +143,7 @@ class TcpReceiver:
     # ------------------------------------------------------------ connections
 
     def close(self) -> None:
-        """Stop listening and placing, join every thread, call no `on_dead` any more. Idempotent."""
+        """Stop listening and serving, join every thread, call no `on_dead` any more. Idempotent."""
         with self._lock:
             self._closed.set()
             everybody = list(self._connections.items())
@@ -179,25 +165,29 @@ class TcpReceiver:
 
     def _begin(self, sock: socket.socket) -> None:
         """Strangers have places of their own, and the one that has been silent longest gives way."""
-        inbound = Inbound(sock, self._pool, self._leases, self._key_of)
-        thread = threading.Thread(target=self._run, args=(inbound,), name="page-data", daemon=True)
+        guest = self._guest(sock)
+        thread = threading.Thread(target=self._run, args=(guest,), name="page-data", daemon=True)
         with self._lock:
             strangers = [each for each in self._connections if not each.ticket]
             if self._closed.is_set():
                 sock.close()
                 return
-            self._connections[inbound] = thread
+            self._connections[guest] = thread
         if len(strangers) >= MOST_STRANGERS:
             self._complain(f"{len(strangers)} connections that prove no ticket: the oldest is closed for a new one")
             strangers[0].close()
-        self._start(inbound, thread, sock)
+        self._start(guest, thread, sock)
 
-    def _start(self, inbound: Inbound, thread: threading.Thread, sock: socket.socket) -> None:
+    @abc.abstractmethod
+    def _guest(self, sock: socket.socket) -> Guest:
+        """What serves a new connection."""
+
+    def _start(self, guest: Guest, thread: threading.Thread, sock: socket.socket) -> None:
         try:
             thread.start()
         except RuntimeError:
             with self._lock:
-                del self._connections[inbound]
+                del self._connections[guest]
             sock.close()
             raise
 
@@ -208,27 +198,50 @@ class TcpReceiver:
             self._complained_s = now_s
             log.warning(what)
 
-    def _run(self, inbound: Inbound) -> None:
+    def _run(self, guest: Guest) -> None:
         try:
-            inbound.run(self._is_good)
+            guest.run(self._is_good)
         finally:
             with self._lock:
-                self._connections.pop(inbound, None)
+                self._connections.pop(guest, None)
 
     def _key_of(self, ticket: bytes) -> bytes | None:
         with self._lock:
             return wire.key_of(self._secret, ticket) if ticket in self._good else None
 
-    def _is_good(self, inbound: Inbound) -> bool:
+    def _is_good(self, guest: Guest) -> bool:
         """Asked after the ticket is known: a peer that was fenced meanwhile has this connection shut, too."""
         with self._lock:
-            theirs = sum(each.ticket == inbound.ticket for each in self._connections)
-            return inbound.ticket in self._good and theirs <= MOST_OF_A_PEER and not self._closed.is_set()
+            theirs = sum(each.ticket == guest.ticket for each in self._connections)
+            return guest.ticket in self._good and theirs <= MOST_OF_A_PEER and not self._closed.is_set()
 
 
-def _end(connections: list[tuple[Inbound, threading.Thread]]) -> None:
-    for inbound, _ in connections:
-        inbound.close()
+class TcpReceiver(TcpHost):
+    """Places what peers send into `pool`, each byte only while the lease it belongs to is armed."""
+
+    def __init__(self, pool: Pool, host: str = "127.0.0.1", port: int = 0, leases: Leases | None = None) -> None:
+        """As `TcpHost`. `leases` is the laboratory's seam."""
+        self._leases = leases or Leases(pool.pages)
+        super().__init__(pool, host, port)
+
+    def _guest(self, sock: socket.socket) -> Guest:
+        return Inbound(sock, self._pool, self._leases, self._key_of)
+
+    def arm(self, tag: PageTag, pages: Pages, slot: int) -> None:
+        self._leases.arm(tag, pages, slot)
+
+    def revoke(self, tag: PageTag) -> bool:
+        """Always True: after it no byte of that tag is placed, whatever its writers or the network still hold."""
+        self._leases.revoke(tag)
+        return True
+
+    def disarm(self, tag: PageTag) -> None:
+        self._leases.revoke(tag)
+
+
+def _end(connections: list[tuple[Guest, threading.Thread]]) -> None:
+    for guest, _ in connections:
+        guest.close()
     for _, thread in connections:
         with contextlib.suppress(RuntimeError):  # it never began
             thread.join()

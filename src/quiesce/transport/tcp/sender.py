@@ -7,6 +7,7 @@ import threading
 from quiesce.kv.storage import Pool
 from quiesce.protocol.sender_io import Outcome
 from quiesce.transport.bounds import refusal
+from quiesce.transport.contract import Write
 from quiesce.transport.departure import Departure
 from quiesce.transport.flights import Flight
 from quiesce.transport.lanes import DEFAULT_CALL_DEADLINE_S, Lane, LaneSender
@@ -15,6 +16,7 @@ from quiesce.transport.tcp.outbound import Outbound
 from quiesce.transport.tcp.receiver import TCP_CAPABILITIES
 
 TcpLane = Lane[wire.TcpDescriptor]
+TcpFlight = Flight[TcpLane, Write]
 
 
 class TcpSender(LaneSender[wire.TcpDescriptor]):
@@ -32,7 +34,7 @@ class TcpSender(LaneSender[wire.TcpDescriptor]):
         pool: Pool,
         threads: int = 1,
         call_deadline_s: float = DEFAULT_CALL_DEADLINE_S,
-        departure: Departure | None = None,
+        departure: Departure[Write] | None = None,
     ) -> None:
         self._lines: set[Outbound] = set()
         self._lock = threading.Lock()  # guards the lines
@@ -45,19 +47,19 @@ class TcpSender(LaneSender[wire.TcpDescriptor]):
         if line is not None:
             self._put_away(line)
 
-    def _serve(self, described: wire.TcpDescriptor, line: Outbound | None, flight: Flight[TcpLane]) -> Outbound | None:
+    def _serve(self, described: wire.TcpDescriptor, line: Outbound | None, flight: TcpFlight) -> Outbound | None:
         """Send one write; the line for the next one."""
-        if refused := refusal(flight.write, self._pool.pages, described.pages, described.slots):
+        if refused := refusal(flight.job, self._pool.pages, described.pages, described.slots):
             self._flights.land(flight, Outcome.FAILED_QUIESCED, refused)
             return line
         try:
-            self._departure.leave(flight.write)
+            self._departure.leave(flight.job)
             line = self._line(described, line)
         except Exception as error:
             self._flights.land(flight, Outcome.FAILED_QUIESCED, f"{error}")
             return None
         line.send(
-            flight.write,
+            flight.job,
             may_leave=lambda: self._flights.depart(flight),
             told=lambda outcome, error: self._flights.land(flight, outcome, error),
         )
@@ -78,8 +80,8 @@ class TcpSender(LaneSender[wire.TcpDescriptor]):
         with self._lock:
             self._lines.discard(line)
 
-    def _give_up(self, flight: Flight[TcpLane]) -> None:
+    def _give_up(self, flight: TcpFlight) -> None:
         with self._lock:
-            lines = [line for line in self._lines if line.carries(flight.write)]
+            lines = [line for line in self._lines if line.carries(flight.job)]
         for line in lines:
             line.fail("a write on this connection took too long")

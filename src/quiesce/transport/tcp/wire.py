@@ -9,7 +9,13 @@
                                                <-   MAGIC
     then, any number of times, without waiting for replies:
       header, words of metadata, runs, pages   ->
-                                               <-   reply (number, outcome, reason)
+                                               <-   reply (number, verdict, reason)
+
+In pull the puller connects and proves itself as a sender does, the lender as a receiver; then, one read at a time::
+
+    puller                                        lender
+      header without a slot, runs              ->
+                                               <-   reply REFUSED, or reply COMING, pages, reply LANDED or REFUSED
 
 The key of a ticket is derived from the pool's secret, which never travels; ticket and key go to one peer, inside the
 descriptor, over the control stream. A proof is HMAC-SHA256 of who proves and both challenges, so neither side can be
@@ -45,11 +51,13 @@ RUN_BYTES = 8
 class Verdict(IntEnum):
     """The receiver's answer to one write: every byte is placed, or no more of it will be.
 
-    Of one that was revoked midway a part may be there.
+    Of one that was revoked midway a part may be there. The lender's to one read: the pages follow; what followed was
+    taken while the window was open, all of it; or not.
     """
 
     LANDED = 1
     REFUSED = 2
+    COMING = 3
 
 
 class TcpDescriptor(Descriptor, frozen=True):
