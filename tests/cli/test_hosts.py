@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from quiesce.text.model import TextModel
 from tests.worker.rig import alone
+
+if TYPE_CHECKING:
+    from tests.control.dns_server import DnsServer
 
 from .hosts import Host, Processes, two_namespaces, why_no_namespaces
 
@@ -42,10 +46,27 @@ class Deployment:
 
     def start(self) -> None:
         self.prefill()
-        peer = ("--peer", f"prefill-0={self._prefill}", "--data-host", self._near.address)
-        named = ("--name", "decode-0", "--listen", self._decode)
-        self._processes.start(self._near, "decode", "decode-0", *named, *peer, *SMALL)
-        workers = ("--worker", self._prefill, "--worker", self._decode)
+        self.decode("--peer", f"prefill-0={self._prefill}")
+        self.router("--worker", self._prefill, "--worker", self._decode)
+
+    def start_by_dns(self, dns: DnsServer) -> None:
+        """Nobody is told an address: one name has all workers, another one those to pair with."""
+        port = {name: address.rpartition(":")[2] for name, address in (("p", self._prefill), ("d", self._decode))}
+        dns.host("prefill-0.quiesce.test", self._far.address)
+        dns.host("decode-0.quiesce.test", self._near.address)
+        prefill, decode = f"prefill-0.quiesce.test:{port['p']}", f"decode-0.quiesce.test:{port['d']}"
+        dns.say("_prefill._tcp.quiesce.test", prefill)
+        dns.say("_workers._tcp.quiesce.test", prefill, decode)
+        server = ("--dns-server", dns.address)
+        self.prefill()
+        self.decode("--workers-srv", "_prefill._tcp.quiesce.test", *server)
+        self.router("--workers-srv", "_workers._tcp.quiesce.test", *server)
+
+    def decode(self, *peers: str) -> None:
+        named = ("--name", "decode-0", "--listen", self._decode, "--data-host", self._near.address)
+        self._processes.start(self._near, "decode", "decode-0", *named, *peers, *SMALL)
+
+    def router(self, *workers: str) -> None:
         http = ("--host", self._near.address, "--port", str(self.port))
         self._processes.start(self._near, "router", "router", *http, *workers)
 
@@ -60,6 +81,18 @@ def test_two_addresses_of_one_machine() -> None:
     with Processes() as processes:
         deployment = Deployment(processes, near, far)
         deployment.start()
+        near.ask(deployment.port, "/readiness")
+        assert answer(near, deployment.port) == said_by_one_engine()
+
+
+def test_two_addresses_that_dns_names() -> None:
+    pytest.importorskip("dns", reason="dnspython is not installed: `make setup`")
+    from tests.control.dns_server import dns_server_beside
+
+    near, far = Host("127.0.0.3"), Host("127.0.0.2")
+    with dns_server_beside() as dns, Processes() as processes:
+        deployment = Deployment(processes, near, far)
+        deployment.start_by_dns(dns)
         near.ask(deployment.port, "/readiness")
         assert answer(near, deployment.port) == said_by_one_engine()
 

@@ -16,7 +16,8 @@ from quiesce.control.dialing import connect
 from quiesce.control.security import Security, load_security
 from quiesce.control.tcp_listener import TcpListener, open_listener
 
-HERE = ("localhost", "127.0.0.1", "127.0.0.2", "127.0.0.3", "10.77.0.1", "10.77.0.2")
+NAMED = ("prefill-0.quiesce.test", "decode-0.quiesce.test")
+HERE = (*NAMED, "localhost", "127.0.0.1", "127.0.0.2", "127.0.0.3", "10.77.0.1", "10.77.0.2")
 LEAVES = (
     Leaf("router", "router", ()),
     Leaf("prefill-0", "prefill/prefill-0", HERE),

@@ -22,6 +22,7 @@ from quiesce.protocol.pairing import CallOff
 from quiesce.router import link
 from quiesce.router.failures import CLIENT_GONE
 from quiesce.router.fleet import Fleet
+from quiesce.router.link import WorkerLink
 from quiesce.router.pairs import unfit
 
 from .fake_worker import FakeWorker, nothing
@@ -153,12 +154,13 @@ async def until_present(fleet: Fleet, count: int) -> None:
 
 @contextlib.asynccontextmanager
 async def workers(*paths: Path) -> AsyncIterator[None]:
-    """Each says WELCOME and keeps its connections."""
+    """Each says WELCOME, by a name of its own, and keeps its connections."""
     kept: list[socket.socket] = []
 
     async def serve(sock: socket.socket) -> None:
         kept.append(sock)
-        await asyncio.get_running_loop().sock_sendall(sock, encode(WELCOME))
+        welcome = msgspec.structs.replace(WELCOME, worker=Path(sock.getsockname()).stem)
+        await asyncio.get_running_loop().sock_sendall(sock, encode(welcome))
 
     listeners = [await listen(path, serve) for path in paths]
     try:
@@ -211,6 +213,31 @@ async def test_a_link_that_ends_begins_anew_and_the_others_go_on(path: Path, mon
         assert not task.done()
 
 
+async def test_of_two_workers_of_one_name_the_first_is_used_until_it_is_gone(
+    path: Path,
+) -> None:
+    one, two = (FakeWorker(path.with_name(f"{n}.sock"), "worker", "aggregated", nothing) for n in "ab")
+    fleet = Fleet([one.path, two.path], model="tiny")
+    await one.start()
+    async with running(fleet), asyncio.timeout(20):
+        await until_present(fleet, 1)
+        await two.start()
+        tries = asyncio.Event()
+        inner = fleet.why_not
+
+        def looked(link: WorkerLink, welcome: Welcome) -> str:
+            tries.set()
+            return inner(link, welcome)
+
+        fleet.why_not = looked  # type: ignore[method-assign]
+        await tries.wait()
+        assert [link.address for link in fleet.present] == [one.path]
+        await one.stop()
+        while [link.address for link in fleet.present] != [two.path]:
+            await fleet.wait_for_change()
+    await two.stop()
+
+
 async def test_workers_come_and_go_while_the_router_runs(path: Path) -> None:
     """One that is no longer named gets nothing new, and its link ends when what runs there has ended."""
     one, two = (FakeWorker(path.with_name(f"{n}.sock"), f"worker-{n}", "aggregated", nothing) for n in "ab")
@@ -227,7 +254,7 @@ async def test_workers_come_and_go_while_the_router_runs(path: Path) -> None:
         await one.submitted()
         fleet.expect([two.path])
         assert first in fleet.links
-        assert unfit(first, "tiny") == "is no longer named by --workers-file"
+        assert unfit(first, "tiny") == "is no longer named"
         while [pair.decode.name for pair in fleet.pairs()] != ["worker-b"]:
             await fleet.wait_for_change()
         fleet.end(halves, CallOff(CLIENT_GONE))

@@ -454,7 +454,7 @@ async def test_metrics_and_reasons_need_the_admin_key_where_there_is_one(deploym
         ready = await client.get("/readiness", headers=headers)
         assert (ready.status_code, ready.json()) == (503, {"status": "not ready"})
     assert (await client.get("/metrics", headers=ADMIN_HEADERS)).status_code == 200
-    assert (await client.get("/readiness", headers=ADMIN_HEADERS)).json()["reason"] == "no worker is configured"
+    assert (await client.get("/readiness", headers=ADMIN_HEADERS)).json()["reason"] == "no worker is known"
     assert (await client.get("/health")).status_code == 200
     assert (await client.post(CHAT, json=chat_body(), headers=ADMIN_HEADERS)).status_code == 401, "it is no API key"
 

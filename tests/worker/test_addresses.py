@@ -12,7 +12,8 @@ from quiesce.control.security import Security
 from quiesce.control.workers_file import NamedWorkers
 from quiesce.errors import ConfigurationError
 from quiesce.worker.main import run
-from quiesce.worker.reach import check_peers, check_reach, with_transport
+from quiesce.worker.peers import peers_of
+from quiesce.worker.reach import check_addresses, check_reach, with_transport
 from quiesce.worker.settings import Role
 
 from .requests import settings
@@ -46,6 +47,8 @@ FAR = {"peer": ("prefill-0=tcp://10.0.0.2:1",), **TRUSTED}
         ("decode", FAR, "--data-host 127.0.0.1 cannot be reached from 10.0.0.2"),
         ("decode", {**FAR, "data_host": "::"}, "nobody can dial that"),
         ("decode", {"peer": ("prefill-0=tcp://127.0.0.1:0",), **TRUSTED}, "port 0 is for listening"),
+        ("decode", {"workers_srv": ("_q._tcp.example",), "dns_server": "127.0.0.1:1"}, "--workers-srv: control over"),
+        ("decode", {"workers_srv": ("a b",), **TRUSTED}, "is no DNS name"),
         ("decode", {"transfer": "pull", "transport": "shm"}, "shm cannot --transfer pull: decode cannot read with it"),
     ],
 )
@@ -70,6 +73,7 @@ def test_where_decode_reads_prefill_gives_the_address() -> None:
         ("prefill", {"listen": "tcp://10.0.0.2:1", "transport": "mooncake"}, "mooncake"),
         ("decode", {"listen": "tcp://10.0.0.1:1", "peer": ("prefill-0=unix:/run/p.sock",)}, "shm"),
         ("decode", {"peer": ("prefill-0=tcp://10.0.0.2:1",)}, "tcp"),
+        ("decode", {"workers_srv": ("_quiesce._tcp.example",)}, "tcp"),
         ("decode", {"transfer": "pull"}, "tcp"),
     ],
 )
@@ -93,11 +97,14 @@ def test_the_log_says_which_transport_auto_took_and_why(caplog: pytest.LogCaptur
         ({"transport": "tcp"}, "--data-host 127.0.0.1 cannot be reached from 10.0.0.2"),
         ({"transport": "tcp", "data_host": "10.0.0.1"}, ""),
         ({"transport": "tcp", "transfer": "pull"}, ""),
-        ({"transport": "tcp", "data_host": "10.0.0.1", "peer": ("prefill-0=unix:/run/p.sock",)}, "named by --peer and"),
     ],
 )
-def test_a_peer_that_a_file_names_later_must_be_within_reach(told: dict[str, Any], why: str) -> None:
-    named = NamedWorkers(prefill={"prefill-0": TcpAddress("10.0.0.2", 1)})
-    decode = settings("decode", workers_file="/nowhere", **told)
+def test_a_peer_that_is_named_later_must_be_within_reach(told: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigurationError, match=why) if why else contextlib.nullcontext():
-        check_peers(decode, Security(insecure=True), named)
+        check_addresses(settings("decode", **told), Security(insecure=True), [TcpAddress("10.0.0.2", 1)])
+
+
+def test_a_file_may_not_name_who_a_flag_names() -> None:
+    named = NamedWorkers(prefill={"prefill-0": TcpAddress("10.0.0.2", 1)})
+    with pytest.raises(ConfigurationError, match="named by --peer and"):
+        peers_of(settings("decode", workers_file="/nowhere", peer=("prefill-0=unix:/run/p.sock",)), named)

@@ -131,7 +131,7 @@ async def test_a_replaced_prefill_life_may_write_no_more(hosts: TcpHouse) -> Non
     assert await first.quiet()
     await serves(hosts)
     hello = hello_of(first.worker.parts, decode.worker._transport.capabilities)
-    assert "was fenced" in decode.worker.streams._why_not("prefill-0", TcpAddress("h", 1), hello)
+    assert "was fenced" in decode.worker.streams._why_not(TcpAddress("h", 1), hello)
 
 
 async def test_a_replaced_decode_life_is_heard_no_more(hosts: TcpHouse) -> None:

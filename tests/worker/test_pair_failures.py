@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from quiesce.control.address import Address
 from quiesce.ids import RequestId
 from quiesce.worker.request import ROUTER_GONE
 
@@ -156,22 +157,23 @@ async def test_a_wrongly_named_peer_is_refused(house: House, caplog: pytest.LogC
     await house.prefill("prefill-1")
     path = house.members["prefill-1"].path
     (path.parent / "prefill-0.sock").symlink_to(path)
-    with caplog.at_level("INFO", "quiesce.worker.prefill_streams"):
+    with caplog.at_level("INFO", "quiesce.worker"):
         decode = await house.decode(peers=("prefill-0",))
         streams = decode.worker.streams
         rounds = asyncio.Event()
         inner, seen = streams._try, []
 
-        async def counted(name: str, at: object) -> tuple[bool, str]:
-            seen.append(name)
+        async def counted(at: Address) -> tuple[bool, str]:
+            seen.append(at)
             if len(seen) == 3:
                 rounds.set()
-            return await inner(name, at)  # type: ignore[arg-type]
+            return await inner(at)
 
         streams._try = counted  # type: ignore[method-assign,assignment]
         await asyncio.wait_for(rounds.wait(), 20)
     assert house.desk.peers["decode-0"] == ()
-    told = [record for record in caplog.records if record.name == "quiesce.worker.prefill_streams"]
-    assert [(record.levelname, record.getMessage()) for record in told] == [
-        ("WARNING", "a prefill worker cannot be used")
+    told = [record for record in caplog.records if "streams" in record.name]
+    assert sorted((record.levelname, record.getMessage()) for record in told) == [
+        ("WARNING", "a decode worker was not joined"),
+        ("WARNING", "a prefill worker cannot be used"),
     ]

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from quiesce.errors import ConfigurationError
+from quiesce.kv.storage import copy_pages
 from quiesce.protocol.dispatch import Failed, WorkerSnapshot
 from quiesce.protocol.hello import mismatch
 from quiesce.transport.placement import Placement, Placing
 from quiesce.transport.shm import SHM_CAPABILITIES
-from quiesce.worker import staged_landing
 from quiesce.worker.decode import DecodeWorker
 from quiesce.worker.greeting import hello_of
 
@@ -26,6 +26,7 @@ BOTH = ("prefill-0", "decode-0")
 STAGED: dict[str, Any] = {"landing": "staged"}
 PAGE_BYTES = PAGE * 256
 CONTEXT_PAGES = 256 // PAGE
+COPY = "quiesce.worker.staged_landing.copy_pages"
 
 
 async def pair(house: House, **changes: Any) -> tuple[Member[Any], Member[DecodeWorker]]:
@@ -112,13 +113,12 @@ async def test_a_write_after_the_copy_changes_nothing(house: House, monkeypatch:
     _, decode = await pair(house)
     landing = decode.worker.parts.landing
     assert landing is not None
-    copy = staged_landing.copy_pages
 
     def copy_then_spoil(source: Any, target: Any, runs: Any) -> None:
-        copy(source, target, runs)
+        copy_pages(source, target, runs)
         landing.pool.kv[:] = np.float32(np.nan)
 
-    monkeypatch.setattr(staged_landing, "copy_pages", copy_then_spoil)
+    monkeypatch.setattr(COPY, copy_then_spoil)
     await answers(house.desk.ask(prompt_ids(30), *BOTH, max_tokens=6))
 
 
@@ -147,8 +147,8 @@ async def test_a_copy_at_work_keeps_its_pages_although_the_request_is_over(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every writer is drained, so the hold ends at once; the copy still reads and writes (rule 16)."""
-    gate = Gate(staged_landing.copy_pages)
-    monkeypatch.setattr(staged_landing, "copy_pages", gate)
+    gate = Gate(copy_pages)
+    monkeypatch.setattr(COPY, gate)
     _, decode = await pair(house)
     ask = house.desk.ask(prompt_ids(14), *BOTH, max_tokens=6)
     await gate.reached()
@@ -166,8 +166,8 @@ async def test_others_decode_while_a_copy_is_at_work(house: House, monkeypatch: 
     await pair(house)
     running = house.desk.ask(prompt_ids(14), *BOTH, max_tokens=100)
     await running.said(1)
-    gate = Gate(staged_landing.copy_pages)
-    monkeypatch.setattr(staged_landing, "copy_pages", gate)
+    gate = Gate(copy_pages)
+    monkeypatch.setattr(COPY, gate)
     copied = house.desk.ask(prompt_ids(14, 1), *BOTH, max_tokens=6)
     await gate.reached()
     await answers(running, 100)

@@ -20,15 +20,19 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]{0,62}[A-Za-z0-9])?(\.[A-Za-z0-9](
 
 
 class TcpAddress(msgspec.Struct, frozen=True):
-    """A port of a host, which is a name or an IP address. Port 0, when listened on, is any free one."""
+    """A port of a host, which is a name or an IP address. Port 0, when listened on, is any free one.
+
+    `at` is the host's IP address where it is known already: then nobody looks the host up.
+    """
 
     host: str
     port: int
+    at: str = ""
 
     @property
     def is_loopback(self) -> bool:
         """Whether it is surely of this machine alone. No name is looked up but localhost."""
-        return is_loopback(self.host)
+        return is_loopback(self.at or self.host)
 
 
 Address = Path | TcpAddress

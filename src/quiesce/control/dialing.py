@@ -72,7 +72,7 @@ async def _dial_tcp(address: TcpAddress, try_s: float, timeout_s: float, securit
     """The first of the host's addresses that answers, in the resolver's order."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(timeout_s):
-        found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        found = await loop.getaddrinfo(address.at or address.host, address.port, type=socket.SOCK_STREAM)
         for family, kind, protocol, _, where in found[:-1]:
             with contextlib.suppress(OSError):
                 return await _dial_at(socket.socket(family, kind, protocol), where, try_s, security, address.host)

@@ -49,9 +49,15 @@ def load_security(cert: str | None, key: str | None, ca: str | None, *, insecure
 def require_security(addresses: Iterable[Address], security: Security) -> None:
     """Raise ConfigurationError for a TCP address that nothing protects."""
     remote = [show_address(address) for address in addresses if isinstance(address, TcpAddress)]
-    if remote and not security.spans_hosts:
+    if remote:
+        require_spanning(", ".join(remote), security)
+
+
+def require_spanning(what: str, security: Security) -> None:
+    """Raise ConfigurationError when nothing protects `what`, which means TCP."""
+    if not security.spans_hosts:
         problem = (
-            f"{', '.join(remote)}: control over TCP needs TLS: give --tls-cert, --tls-key and --tls-ca "
+            f"{what}: control over TCP needs TLS: give --tls-cert, --tls-key and --tls-ca "
             "(`quiesce certs DIR` makes some for a trial), or say --insecure on a network where all are trusted"
         )
         raise ConfigurationError([problem])

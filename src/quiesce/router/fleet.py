@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from quiesce.control.address import Address
+from quiesce.control.address import Address, show_address
 from quiesce.control.security import LOCAL, Security
 from quiesce.ids import RequestId
 from quiesce.protocol.breaker import Phase
@@ -26,6 +26,7 @@ from quiesce.protocol.dispatch import (
     Scraped,
     Submit,
     Tokens,
+    Welcome,
     WorkerFrame,
     WorkerSnapshot,
 )
@@ -240,6 +241,11 @@ class Fleet:
             del self._asked[key]
 
     # ------------------------------------------------------------ what links tell
+
+    def why_not(self, link: WorkerLink, welcome: Welcome) -> str:
+        """Pairs are formed by name: of two workers that have the same one, the first is used while it is connected."""
+        others = [each for each in self.present if each is not link and each.name == welcome.worker]
+        return f"a worker {welcome.worker} is here already, at {show_address(others[0].address)}" if others else ""
 
     def on_frame(self, link: WorkerLink, frame: WorkerFrame) -> None:
         match frame:

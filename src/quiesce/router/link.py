@@ -41,6 +41,9 @@ class Listener(Protocol):
 
     stopping: bool
 
+    def why_not(self, link: WorkerLink, welcome: Welcome) -> str:
+        """Why who greeted on this link cannot be used, or ""."""
+
     def on_frame(self, link: WorkerLink, frame: WorkerFrame) -> None: ...
     def on_lost(self, link: WorkerLink) -> None: ...
     def on_change(self) -> None: ...
@@ -160,6 +163,8 @@ class WorkerLink:
         if not isinstance(greeting, Welcome):
             return False
         require_grant(stream.identity, greeting.role, greeting.worker)
+        if problem := self._listener.why_not(self, greeting):
+            raise PeerUnusable(problem, took_effect=False)
         self._greet(greeting)
         while (frame := await stream.receive()) is not None:
             self._heard()

@@ -9,19 +9,17 @@ import math
 import signal
 import socket
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import uvicorn
 
-from quiesce.control.address import Address, parse_address
-from quiesce.control.security import INSECURE_WARNING, Security, load_security, require_security
-from quiesce.control.workers_file import NamedWorkers, read_workers, watch_workers
+from quiesce.control.security import INSECURE_WARNING
 from quiesce.errors import InvariantBroken
 from quiesce.router.app import build_app
 from quiesce.router.breakers import Breakers
 from quiesce.router.capacity import AT_ONCE, make_room, most_connections
 from quiesce.router.connection import Limits, connections_within
+from quiesce.router.discovery import Discovery, check_workers, first_workers
 from quiesce.router.fleet import Fleet
 from quiesce.router.front.app import ByPort
 from quiesce.router.front.ports import Front, open_fronts
@@ -50,35 +48,10 @@ def run(settings: RouterSettings, text: TextModel | None = None) -> int:
     """
     require_exporter(settings.otlp_endpoint)
     logs.configure(settings.log_level, "router", "router", settings.log_format)
-    if check_workers(settings)[1].insecure:
+    if check_workers(settings).insecure:
         _log.warning(INSECURE_WARNING)
     make_room(settings)
     return asyncio.run(_serve(settings, text or TextModel.load(settings.model)))
-
-
-def check_workers(settings: RouterSettings) -> tuple[list[Address], Security]:
-    """Where workers are, and what protects the way there. Raises ConfigurationError."""
-    workers = workers_of(settings)
-    security = load_security(settings.tls_cert, settings.tls_key, settings.tls_ca, insecure=settings.insecure)
-    require_security(workers, security)
-    return workers, security
-
-
-def workers_of(settings: RouterSettings, named: NamedWorkers | None = None) -> list[Address]:
-    """Those of --worker and of --workers-file; `named` is what that says, if it has been read."""
-    workers = [parse_address(worker) for worker in settings.worker]
-    if settings.workers_file is not None:
-        workers += (named or read_workers(Path(settings.workers_file))).everywhere
-    return workers
-
-
-async def _follow_file(settings: RouterSettings, fleet: Fleet) -> None:
-    if settings.workers_file is not None:
-        await watch_workers(
-            Path(settings.workers_file),
-            lambda named: fleet.expect(workers_of(settings, named)),
-            lambda named: require_security(named.everywhere, fleet.security),
-        )
 
 
 async def _serve(settings: RouterSettings, text: TextModel) -> int:
@@ -97,8 +70,9 @@ async def router(settings: RouterSettings, text: TextModel) -> AsyncIterator[Ser
     """A router whose links and probes run, and whose socket is bound; `serve` the server to accept requests."""
     meter = Meter(Telemetry("router", "router"))
     spans = open_spans("router", "router", settings.otlp_endpoint)
-    workers, security = check_workers(settings)
+    security = check_workers(settings)
     breakers = Breakers(settings.breaker_failures, meter.breaker_moved)
+    workers = first_workers(settings)
     fleet = Fleet(workers, meter.restarted, spans=spans, model=text.name, breakers=breakers, security=security)
     service = Service(settings, text, fleet, meter)
     async with contextlib.AsyncExitStack() as opened:
@@ -116,8 +90,9 @@ async def _running(service: Service, sock: socket.socket, fronts: Sequence[Front
     fleet = service.fleet
     probing = asyncio.ensure_future(service.readiness.run())
     running = [asyncio.ensure_future(fleet.run()), probing]
-    if service.settings.workers_file is not None:
-        running.append(asyncio.ensure_future(_follow_file(service.settings, fleet)))
+    discovery = Discovery(service.settings, fleet)
+    if discovery.follows:
+        running.append(asyncio.ensure_future(discovery.run()))
     server = Server(service, sock, probing, fronts)
     for task in running:
         task.add_done_callback(server.on_task_end)

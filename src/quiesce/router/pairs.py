@@ -73,7 +73,7 @@ def unfit(link: WorkerLink, model: str) -> str:
     if not link.answers:
         return "does not answer"
     if link.dismissed:
-        return "is no longer named by --workers-file"
+        return "is no longer named"
     return "" if link.load.ready else link.load.reason or "not ready"
 
 
@@ -87,7 +87,7 @@ def misspoken(link: WorkerLink) -> str:
 def why_no_pair(links: Sequence[WorkerLink], model: str) -> str:
     """For the operator and for /readiness: what is missing."""
     if not links:
-        return "no worker is configured"
+        return "no worker is known"
     problems = [f"{link.name}: {problem}" for link in links if (problem := unfit(link, model))]
     return "; ".join(problems) or "no decode worker has a connection to a prefill worker"
 

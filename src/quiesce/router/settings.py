@@ -23,6 +23,17 @@ class RouterSettings(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         Meta(min_length=1, description="TOML file of workers to use beside --worker, read again when it changes."),
     ] = None
+    workers_srv: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="A DNS name whose SRV records say where workers are, _quiesce._tcp.example.org, looked up "
+            "again as its TTL says. Repeatable."
+        ),
+    ] = ()
+    dns_server: Annotated[
+        str | None,
+        Meta(min_length=1, description="IP:PORT to ask for --workers-srv, as Consul's :8600. Default: resolv.conf."),
+    ] = None
     tls_cert: Annotated[
         str | None, Meta(min_length=1, description="This process's certificate, PEM: TCP control is mutual TLS 1.3.")
     ] = None
@@ -169,9 +180,10 @@ class RouterSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
 
     def __post_init__(self) -> None:
-        if self.fronts is not None and self.workers_file:
+        changing = {"--workers-file": self.workers_file, "--workers-srv": self.workers_srv}
+        if self.fronts is not None and (told := [flag for flag, value in changing.items() if value]):
             raise ValueError(
-                "--fronts gives each worker a port at start, so --workers-file cannot change them: use --worker"
+                f"--fronts gives each worker a port at start, so {told[0]} cannot change them: use --worker"
             )
         if self.fronts is None or (self.front_key and not self.front_open):
             return

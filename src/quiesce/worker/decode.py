@@ -5,11 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from pathlib import Path
 
 import msgspec
 
-from quiesce.control.workers_file import watch_workers
 from quiesce.errors import OutOfPages, RequestRejected, invariant
 from quiesce.ids import Attempt, RequestId
 from quiesce.kv.allocator import PageState
@@ -28,11 +26,10 @@ from quiesce.worker.greeting import transport_facts
 from quiesce.worker.handoff import Handoff, Places
 from quiesce.worker.headroom import growth_pages
 from quiesce.worker.landing import DirectLanding, Landing
-from quiesce.worker.peers import peers_of
+from quiesce.worker.peer_discovery import follow_peers
 from quiesce.worker.prefill_streams import PrefillStreams
 from quiesce.worker.priority_queue import PriorityQueue
 from quiesce.worker.process import Parts
-from quiesce.worker.reach import check_peers
 from quiesce.worker.receiver_executor import ReceiverExecutor
 from quiesce.worker.request import Request
 from quiesce.worker.sequence import Generation, Sequence
@@ -313,8 +310,7 @@ class DecodeWorker(GeneratingWorker):
 
     async def run(self) -> None:
         """Generate until cancelled."""
-        self.streams.start()
-        watching = asyncio.create_task(self._watch_peers(), name="workers file")
+        watching = asyncio.create_task(self._follow_peers(), name="peers")
         try:
             while True:
                 if not await self.batch.step():
@@ -324,17 +320,10 @@ class DecodeWorker(GeneratingWorker):
             await self.streams.close()
             self._executor.close()
 
-    async def _watch_peers(self) -> None:
-        """Follow --workers-file. An error that nobody foresaw ends this worker, not just the watching."""
-        settings = self.settings
-        if settings.workers_file is None:
-            return
+    async def _follow_peers(self) -> None:
+        """Follow who there is. An error that nobody foresaw ends this worker, not just the following."""
         try:
-            await watch_workers(
-                Path(settings.workers_file),
-                lambda workers: self.streams.expect(peers_of(settings, workers)),
-                lambda workers: check_peers(settings, self.parts.security, workers),
-            )
+            await follow_peers(self.parts, self.streams)
         except Exception as error:
             self.give_up(error)
 

@@ -26,6 +26,7 @@ from quiesce.worker.process import Parts
 log = logging.getLogger(__name__)
 
 IMPOSTOR = "this incarnation belongs to another process"
+_MOST_REFUSED = 1024
 REPLACED = "a later life of this worker has joined; this one is over"
 
 
@@ -53,6 +54,7 @@ class DecodeStreams:
         self._targets: dict[Peer, Target] = {}
         self._lives: dict[Peer, _Life] = {}
         self._replaced: set[Peer] = set()
+        self._refused: dict[str, str] = {}
 
     def target_of(self, decode: Peer) -> Target | None:
         """The memory of a decode life, if its control stream is up."""
@@ -72,7 +74,7 @@ class DecodeStreams:
         """Shake hands with a decode worker that dialled in and hear it until its stream ends."""
         decode, key = Peer(0, first.incarnation), identity_of(sock).key
         if problem := self._why_not(decode, key):
-            log.warning("a decode life is refused", extra=ids(peer=decode, reason=problem))
+            self._tell_refused(first.worker, problem)
             refuse(sock, problem)
             return
         try:
@@ -80,10 +82,19 @@ class DecodeStreams:
             self._open(decode, opened, key)
             await self._close_older(decode)
         except PeerUnusable as error:
-            log.warning("a decode worker was not joined", extra=ids(worker_name=first.worker, reason=error))
+            self._tell_refused(first.worker, str(error))
             sock.close()
             return
         await self._hear(decode, FrameStream(sock, wire.decode, opened.hello.worker))
+
+    def _tell_refused(self, worker: str, reason: str) -> None:
+        """Once: whoever does not fit dials again every second."""
+        if self._refused.get(worker) == reason:
+            return
+        if len(self._refused) >= _MOST_REFUSED:
+            self._refused.clear()
+        self._refused[worker] = reason
+        log.warning("a decode worker was not joined", extra=ids(worker_name=worker, reason=reason))
 
     def _why_not(self, decode: Peer, key: str) -> str:
         """A life is one process's: whoever else names it would speak, and be written to, in its place."""
@@ -145,6 +156,7 @@ class DecodeStreams:
 
     async def _hear(self, decode: Peer, stream: FrameStream[Envelope]) -> None:
         self._streams[decode] = stream
+        self._refused.pop(stream.name, None)
         log.info("a decode worker joined", extra=ids(peer=decode, worker_name=stream.name))
         try:
             while (envelope := await stream.receive()) is not None:

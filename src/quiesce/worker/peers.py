@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from quiesce.control.address import Address, parse_address
+from quiesce.control.whereabouts import Places
 from quiesce.control.workers_file import NamedWorkers, read_workers
 from quiesce.errors import ConfigurationError
 from quiesce.worker.settings import WorkerSettings
@@ -19,6 +20,10 @@ def peers_of(settings: WorkerSettings, workers: NamedWorkers | None = None) -> d
     if twice := named.keys() & listed.keys():
         raise ConfigurationError([f"{', '.join(sorted(twice))}: named by --peer and by --workers-file"])
     return named | listed
+
+
+def places_of(named: dict[str, Address]) -> Places:
+    return {address: name for name, address in named.items()}
 
 
 def parse_peers(peers: tuple[str, ...]) -> dict[str, Address]:

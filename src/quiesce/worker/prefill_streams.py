@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections.abc import Sequence
 from typing import Protocol
 
 from quiesce.control.address import Address, show_address
 from quiesce.control.dialing import connect
 from quiesce.control.handshake import Opened, offer
 from quiesce.control.stream import FrameStream
+from quiesce.control.whereabouts import Places
 from quiesce.errors import BadFrame, HandshakeRefused, PeerUnusable
 from quiesce.ids import Peer
 from quiesce.protocol import wire
@@ -20,7 +22,6 @@ from quiesce.protocol.receiver_io import FenceProved, PeerReplaced, Received, Re
 from quiesce.telemetry.logs import ids
 from quiesce.transport.contract import Receiver
 from quiesce.worker.greeting import hello_of
-from quiesce.worker.peers import peers_of
 from quiesce.worker.process import Parts
 from quiesce.worker.timers import backoff_s
 
@@ -34,39 +35,40 @@ class StreamHost(Protocol):
 
 
 class PrefillStreams:
-    """One stream per prefill worker that settings or --workers-file name; each is dialled for as long as they do."""
+    """One stream per prefill worker that is expected; each address is dialled for as long as it is."""
 
     def __init__(self, parts: Parts, transport: Receiver, host: StreamHost) -> None:
         self._parts = parts
         self._transport = transport
         self._host = host
-        self._addresses = peers_of(parts.settings)
+        self._places: Places = {}
         self._streams: dict[Peer, FrameStream[Envelope]] = {}
+        self._homes: dict[str, Address] = {}
         self._lives: dict[str, Peer] = {}
         self._remote: set[Peer] = set()
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[Address, asyncio.Task[None]] = {}
 
-    def start(self) -> None:
-        self.expect(self._addresses)
-
-    def expect(self, addresses: dict[str, Address]) -> None:
-        """These are the prefill workers from now on. One that is no longer named gets nothing new.
+    def expect(self, places: Places) -> None:
+        """There are the prefill workers from now on. One that is no longer named gets nothing new.
 
         Its stream stays until it hangs up: what is under way ends as it would have, and is proved as ever.
         """
-        self._addresses = addresses
-        for name in addresses:
-            if name not in self._tasks or self._tasks[name].done():
-                self._tasks[name] = asyncio.create_task(self._keep(name), name=f"peer {name}")
+        self._places = places
+        self._tasks = {address: task for address, task in self._tasks.items() if not task.done()}
+        for address in places:
+            if address not in self._tasks:
+                self._tasks[address] = asyncio.create_task(self._keep(address), name=f"peer {show_address(address)}")
         self._host.peers_changed()
 
     def grants_of(self, name: str) -> tuple[Peer, ...]:
         """The ranks of a prefill worker whose stream is up; () when it cannot be paired with now."""
         life = self._lives.get(name)
-        return (life,) if name in self._addresses and life is not None and life in self._streams else ()
+        if life is None or life not in self._streams:
+            return ()
+        return (life,) if self._places.get(self._homes[name]) in ("", name) else ()
 
     def up(self) -> tuple[str, ...]:
-        return tuple(sorted(name for name in self._addresses if self.grants_of(name)))
+        return tuple(sorted(name for name in self._lives if self.grants_of(name)))
 
     def send(self, envelope: Envelope) -> None:
         """Send to a prefill life; without a stream the message is dropped and sent again by the machine's clock."""
@@ -78,51 +80,64 @@ class PrefillStreams:
         except PeerUnusable as error:
             log.warning("a prefill worker does not read", extra=ids(peer=envelope.to, reason=error))
 
-    async def _keep(self, name: str) -> None:
+    async def _keep(self, address: Address) -> None:
         """Dial one prefill worker while it is named. An error that nobody foresaw ends this worker, not just the
         dialling."""
         try:
             round_, said = 0, ""
-            while (address := self._addresses.get(name)) is not None:
-                joined, trouble = await self._try(name, address)
+            while address in self._places:
+                joined, trouble = await self._try(address)
                 if trouble != said or joined:
+                    name = self._places.get(address) or show_address(address)
                     log.warning("a prefill worker cannot be used", extra=ids(worker_name=name, reason=trouble))
                 round_, said = (0 if joined else round_ + 1), trouble
                 await asyncio.sleep(backoff_s(0.05, round_, most_s=1.0))
         except Exception as error:
             self._host.give_up(error)
 
-    async def _try(self, name: str, address: Address) -> tuple[bool, str]:
+    async def _try(self, address: Address) -> tuple[bool, str]:
         """Connect and hear a prefill worker until its stream ends; whether it was joined, and what ended it."""
         joined = False
         try:
-            opened, stream = await self._connect(name, address)
+            opened, stream = await self._connect(address)
             joined = True
-            await self._hear(name, opened, stream)
+            await self._hear(address, opened, stream)
         except PeerUnusable as error:
             return joined, str(error)
         return joined, "its stream ended"
 
-    async def _connect(self, name: str, address: Address) -> tuple[Opened, FrameStream[Envelope]]:
+    async def _connect(self, address: Address) -> tuple[Opened, FrameStream[Envelope]]:
         sock = await connect(address, 5.0, self._parts.security)
         hello = hello_of(self._parts, self._transport.capabilities)
-        opened = await offer(sock, hello, lambda theirs: self._transport.describe(Peer(0, theirs.incarnation)))
-        if problem := self._why_not(name, address, opened.hello):
+
+        def describe(theirs: Hello) -> tuple[bytes, Sequence[int]]:
+            """Nothing was opened yet: who is refused here keeps the stream that it may have with us already."""
+            if problem := self._why_not(address, theirs):
+                raise HandshakeRefused(problem)
+            return self._transport.describe(Peer(0, theirs.incarnation))
+
+        opened = await offer(sock, hello, describe)
+        if problem := self._why_not(address, opened.hello):  # another address led there meanwhile
             opened.close()
             sock.close()
             raise HandshakeRefused(problem)
-        return opened, FrameStream(sock, wire.decode, name)
+        return opened, FrameStream(sock, wire.decode, opened.hello.worker)
 
-    def _why_not(self, name: str, address: Address, hello: Hello) -> str:
+    def _why_not(self, address: Address, hello: Hello) -> str:
         """Why the worker that answered must not be joined, or ""."""
-        if hello.worker != name:
-            return f"at {show_address(address)} is {hello.worker!r}, which --peer calls {name!r}"
+        name, expected, life = hello.worker, self._places.get(address, ""), self._lives.get(hello.worker)
+        if expected not in ("", name):
+            return f"at {show_address(address)} is {name!r}, which is expected to be {expected!r}"
         if self._transport.is_dead(Peer(0, hello.incarnation)):
             return f"this life of {name} was fenced: it may write here no more"
+        if life is not None and life in self._streams:
+            same = "it" if life.incarnation == hello.incarnation else f"another {name}"
+            return f"{same} is joined already, at {show_address(self._homes[name])}"
         return ""
 
-    async def _hear(self, name: str, opened: Opened, stream: FrameStream[Envelope]) -> None:
-        prefill = Peer(0, opened.hello.incarnation)
+    async def _hear(self, address: Address, opened: Opened, stream: FrameStream[Envelope]) -> None:
+        name, prefill = opened.hello.worker, Peer(0, opened.hello.incarnation)
+        self._homes[name] = address
         self._join(name, prefill, opened.pidfd)
         self._streams[prefill] = stream
         log.info("a prefill worker joined", extra=ids(worker_name=name, peer=prefill))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 import msgspec
 
 from quiesce.control.address import Address, TcpAddress, is_loopback, is_wildcard, parse_address
-from quiesce.control.security import INSECURE_WARNING, Security, load_security, require_security
-from quiesce.control.workers_file import NamedWorkers
+from quiesce.control.security import INSECURE_WARNING, Security, load_security, require_security, require_spanning
+from quiesce.control.srv import check_srv
 from quiesce.errors import ConfigurationError
 from quiesce.protocol.hello import PULL
 from quiesce.transport.registry import auto_for, backend
@@ -29,14 +30,16 @@ def check_security(settings: WorkerSettings) -> None:
     """Raises ConfigurationError for files that cannot be used, and for a TCP address that nothing protects."""
     security = security_of(settings)
     require_security([parse_address(settings.listen), *peers_of(settings).values()], security)
+    if settings.workers_srv:
+        require_spanning("--workers-srv", security)
+        check_srv(settings.workers_srv, settings.dns_server)
 
 
-def check_peers(settings: WorkerSettings, security: Security, workers: NamedWorkers) -> None:
-    """Whether what --workers-file says now can be used by a worker that began with `settings`. Raises
+def check_addresses(settings: WorkerSettings, security: Security, addresses: Iterable[Address]) -> None:
+    """Whether prefill workers there can be paired with by a worker that began with `settings`. Raises
     ConfigurationError."""
-    peers = peers_of(settings, workers)
-    require_security(peers.values(), security)
-    met = [each for each in peers.values() if isinstance(each, TcpAddress)]
+    met = [each for each in addresses if isinstance(each, TcpAddress)]
+    require_security(met, security)
     if met and backend(settings.transport).shared_pool:
         raise ConfigurationError([f"--transport {settings.transport} shares memory, which ends at this host"])
     if met and settings.transfer != PULL and (problems := _data_host(settings, met)):
@@ -53,7 +56,7 @@ def with_transport(settings: WorkerSettings) -> WorkerSettings:
     """The settings with `auto` decided, and why it was decided so in the log."""
     if settings.transport != "auto" or settings.role == "aggregated":
         return settings
-    across = bool(_pairing_over_tcp(settings))
+    across = bool(_pairing_over_tcp(settings) or settings.workers_srv)
     chosen = AUTO_BETWEEN_HOSTS if across else auto_for(settings.transfer)
     if across:
         why = "workers pair over TCP, perhaps between hosts, and of what reaches there it alone can stop a late write"

@@ -31,6 +31,17 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         Meta(min_length=1, description="decode only: TOML file of workers; its prefill workers are paired with too."),
     ] = None
+    workers_srv: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="decode only: a DNS name whose SRV records say where prefill workers are, looked up again as "
+            "its TTL says. Repeatable."
+        ),
+    ] = ()
+    dns_server: Annotated[
+        str | None,
+        Meta(min_length=1, description="IP:PORT to ask for --workers-srv, as Consul's :8600. Default: resolv.conf."),
+    ] = None
     tls_cert: Annotated[
         str | None, Meta(min_length=1, description="This process's certificate, PEM: TCP control is mutual TLS 1.3.")
     ] = None
@@ -188,7 +199,7 @@ LANDING_NAMES = ("landing", "landing_bytes", "payload_digest", "transfer")
 def landing_conflict(landing: object, landing_bytes: object, payload_digest: object, transfer: object) -> str:
     """What of `LANDING_NAMES` cannot be meant together, or ""."""
     if landing == "staged" and transfer == "pull":
-        return "--landing staged with --transfer pull: there nobody but decode writes to its memory, so nothing is staged"
+        return "--landing staged with --transfer pull: there nobody but decode writes to its memory"
     if landing == "staged" and payload_digest == "off":
         return "--payload-digest off with --landing staged: nothing else proves that a copy is what prefill computed"
     if landing != "staged" and landing_bytes is not None:
