@@ -230,7 +230,7 @@ def make_worker(parts: Parts, compose: Compose = PRODUCT) -> Worker:
     """The worker of the role that the settings name. Call it on a running loop."""
     match parts.settings.role:
         case "prefill":
-            return compose.prefill(parts, compose.sender(parts.pool, parts.settings))
+            return compose.prefill(parts, compose.outlet(parts))
         case "decode":
             written = parts.pool if parts.landing is None else parts.landing.pool
             return compose.decode(parts, compose.receiver(written, parts.settings))
