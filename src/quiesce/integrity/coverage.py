@@ -46,8 +46,8 @@ def check_coverage(
     have that digest.
 
     `pages` and `slot` are the receiver's own numbers; `slot` is None where nobody writes one. Otherwise the first
-    reason found: `coverage_mismatch`, `metadata_mismatch` or `digest_mismatch`, the transport's fault. The digest is checked
-    over the pool in place, which is no defence against a write that is still to come: rules 1 to 9 are.
+    reason found: `coverage_mismatch`, `metadata_mismatch` or `digest_mismatch`, the transport's fault. The digest is
+    checked over the pool in place, which is no defence against a write that is still to come: rules 1 to 9 are.
     """
     stamps = check_stamps(pool, pages, tag, slot, expected_pages, prompt_tokens, first_token, payload_digest)
     return stamps or check_payload(pool, pages, payload_digest)
