@@ -18,7 +18,7 @@ from quiesce.lab.swarm.campaign import Order, carry_out
 from quiesce.lab.swarm.catches import CATCHES
 from tests.mutants.proved import PROVED
 from tests.proof.test_machines import first_violation
-from tests.protocol import checks, fair_checks
+from tests.protocol import checks, fair_checks, pull_checks
 
 LAYERS = ("explorer", "checks", "walks", "proof", "swarm")
 NOTICED = (AssertionError, pytest.fail.Exception, QuiesceError, KeyError)
@@ -43,7 +43,7 @@ def explorer(mutant: Mutant) -> str:
     return f"`{broken}`{at_rest} after {len(found.trace)} moves"
 
 
-CHECKS = {check.__name__: check for check in (*checks.ALL, *fair_checks.ALL)}
+CHECKS = {check.__name__: check for check in (*checks.ALL, *pull_checks.ALL, *fair_checks.ALL)}
 
 
 def checks_that_fail() -> list[str]:

@@ -21,7 +21,7 @@ page; a test asks that it names all mutants of today, and that two layers see ea
 | layer | what it is | what a cell says |
 | --- | --- | --- |
 | explorer | every state of a small world of the machines ([check.md](check.md)) | what breaks, after how few moves |
-| checks | tests of single rules (`tests/protocol/checks.py`, `fair_checks.py`) | the check that fails |
+| checks | tests of single rules (`tests/protocol/*checks.py`) | the check that fails |
 | walks | the proof's invariants, on states of the machines on random ways | the invariant that is false |
 | proof | the model of [claim.md](claim.md) with the same rule left out | the obligation that breaks; harm follows |
 | swarm | simulated clusters (`quiesce lab swarm`) | the property that breaks, and the seed |

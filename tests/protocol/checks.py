@@ -6,7 +6,7 @@ import pytest
 
 from quiesce.errors import RequestRejected
 from quiesce.ids import Peer
-from quiesce.protocol import admission, breaker, pairing, sender, sender_rules
+from quiesce.protocol import admission, breaker, pairing, sender_clocks, sender_rules
 from quiesce.protocol.attempt import Phase
 from quiesce.protocol.messages import Abort, AbortAck, Fail, Failure, Fault, Progress
 from quiesce.protocol.receiver_io import Abandon, Ignored, Proof, Release, Send, StartTimer, Timer, TimerFired
@@ -325,7 +325,7 @@ def an_open_breaker_is_probed_again() -> None:
 def clients_open_no_breaker() -> None:
     """Neither a client's own fault nor a full queue is a peer's failure, nor that there was no room for too long."""
     assert breaker.blamed(Failure("queue_full", "", Fault.DECODE, 429)) == ()
-    assert breaker.blamed(sender.NO_PUBLISH) == ()
+    assert breaker.blamed(sender_clocks.NO_PUBLISH) == ()
     assert breaker.blamed(GONE) == ()
     assert breaker.blamed(BROKEN) == (pairing.Side.PREFILL,)
 

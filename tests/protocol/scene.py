@@ -6,18 +6,22 @@ from collections.abc import Iterable
 from typing import Any
 
 from quiesce.ids import Attempt, AttemptKey, Digest, Incarnation, PageTag, Peer, RequestId, Room
-from quiesce.protocol import breaker, receiver, sender
-from quiesce.protocol.attempt import ReceiverState
+from quiesce.protocol import breaker, lender, puller, receiver, sender
+from quiesce.protocol.attempt import PullerState, ReceiverState
+from quiesce.protocol.lender_io import Computed, LenderEffect, LenderInput
 from quiesce.protocol.messages import (
+    Ask,
     Body,
     Done,
     Envelope,
     Failure,
     Fault,
     Lease,
+    Offer,
     OpenAttempts,
     Publish,
 )
+from quiesce.protocol.puller_io import PullerEffect, PullerInput
 from quiesce.protocol.receiver_io import Received, ReceiverEffect, ReceiverInput, Reserve
 from quiesce.protocol.record import SenderState
 from quiesce.protocol.sender_io import Heard, SenderEffect, SenderInput
@@ -40,8 +44,8 @@ def lease(pages: int = 1, tag: int = 9) -> Lease:
     return Lease(PageTag(tag), pages, b"\0" * 8, 0)
 
 
-def reserve(*grants: Peer, ranks: int = 1, request: RequestId = RID) -> Reserve:
-    return Reserve(request, ROOM, DIGEST, tuple(lease() for _ in range(ranks)), grants or (P0,), 1)
+def reserve(*grants: Peer, ranks: int = 1, request: RequestId = RID, pages: int = 1) -> Reserve:
+    return Reserve(request, ROOM, DIGEST, tuple(lease(pages) for _ in range(ranks)), grants or (P0,), 1)
 
 
 def from_prefill(body: Body, sender: Peer = P0, to: Peer = D0, attempt: int = 1) -> Received:
@@ -74,6 +78,37 @@ def prefill_runs(*facts: SenderInput, state: SenderState | None = None, **given:
     effects: tuple[SenderEffect, ...] = ()
     for fact in facts:
         state, effects = sender.step(state, fact)
+    return state, effects
+
+
+def ask(digest: Digest = DIGEST) -> Ask:
+    return Ask(ROOM, digest, 1)
+
+
+def offer(pages: int = 1, digest: Digest = DIGEST, token: int = 5) -> Offer:
+    return Offer(digest, lease(pages, tag=77), "", token)
+
+
+def lent(*tags: int, request: RequestId = RID) -> Computed:
+    """The prompt is computed; a window for each tag."""
+    return Computed(request, tuple(lease(tag=tag) for tag in tags or (77,)), 5)
+
+
+def puller_runs(*facts: PullerInput, state: PullerState | None = None, **given: Any) -> tuple[PullerState, Any]:
+    """The same for a puller."""
+    state = puller.start(D_LIFE, **given) if state is None else state
+    effects: tuple[PullerEffect, ...] = ()
+    for fact in facts:
+        state, effects = puller.step(state, fact)
+    return state, effects
+
+
+def lender_runs(*facts: LenderInput, state: SenderState | None = None) -> tuple[SenderState, Any]:
+    """The same for a lender."""
+    state = lender.start(P0) if state is None else state
+    effects: tuple[LenderEffect, ...] = ()
+    for fact in facts:
+        state, effects = lender.step(state, fact)
     return state, effects
 
 

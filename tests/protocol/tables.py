@@ -1,6 +1,6 @@
 """Every (state, input) pair that a small alphabet reaches, as text: what each machine does, in every state.
 
-`python -m tests.protocol.tables` rewrites the two tables beside this file after a wanted change; read the difference.
+`python -m tests.protocol.tables` rewrites the tables beside this file after a wanted change; read the difference.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from quiesce.ids import Attempt
-from quiesce.protocol import receiver, receiver_rules, sender, sender_rules
+from quiesce.protocol import lender, puller, receiver, receiver_rules, sender, sender_rules
+from quiesce.protocol.lender_io import ReaderDead, Revoked
 from quiesce.protocol.messages import Abort, AbortAck, Bound, Committed, Fail, Fenced, Progress
+from quiesce.protocol.puller_io import EndpointClosed, ReadSettled
 from quiesce.protocol.receiver_io import (
     Abandon,
     FenceProved,
@@ -52,9 +54,12 @@ from tests.protocol.scene import (
     RID,
     ROOM,
     STRANGER,
+    ask,
     from_decode,
     from_prefill,
     kinds,
+    lent,
+    offer,
     publish,
     reserve,
 )
@@ -123,7 +128,65 @@ SENDER_INPUTS: Mapping[str, Any] = {
 }
 
 
-def receiver_phase(state: receiver.ReceiverState) -> str:
+PULLER_INPUTS: Mapping[str, Any] = {
+    "reserve": reserve(P0, P1),
+    "bound": from_prefill(Bound()),
+    "progress": from_prefill(Progress()),
+    "offer": from_prefill(offer()),
+    "offer of other rank": from_prefill(offer(), sender=P1),
+    "offer of other prompt": from_prefill(offer(digest=OTHER_DIGEST)),
+    "offer too small": from_prefill(offer(pages=2)),
+    "offer of stranger": from_prefill(offer(), sender=STRANGER),
+    "offer to earlier life": from_prefill(offer(), to=type(D0)(0, STRANGER.incarnation)),
+    "fail": from_prefill(Fail(BROKEN)),
+    "abort": from_prefill(Abort()),
+    "ack (unexpected)": from_prefill(AbortAck()),
+    "landed": ReadSettled(ONE, 1, Outcome.LANDED),
+    "failed_quiesced": ReadSettled(ONE, 1, Outcome.FAILED_QUIESCED),
+    "failed_in_flight": ReadSettled(ONE, 1, Outcome.FAILED_IN_FLIGHT),
+    "other read landed": ReadSettled(ONE, 2, Outcome.LANDED),
+    "other read failed_in_flight": ReadSettled(ONE, 2, Outcome.FAILED_IN_FLIGHT),
+    "verified": Verified(ONE),
+    "verified failed": Verified(ONE, BROKEN),
+    "abandon": Abandon(ONE, GONE),
+    "stream lost": StreamLost(P0),
+    "peer replaced": PeerReplaced(P0),
+    "endpoint closed": EndpointClosed(),
+    "clock handoff": TimerFired(ONE, Timer.HANDOFF),
+    "clock hold": TimerFired(ONE, Timer.HOLD),
+    "clock resend": TimerFired(ONE, Timer.RESEND),
+    "finished": Finished(ONE),
+}
+
+LENDER_INPUTS: Mapping[str, Any] = {
+    "arrived": Arrived(RID, ROOM, DIGEST),
+    "refused": Refused(ROOM, DIGEST, BROKEN),
+    "ended": Ended(RID, GONE),
+    "ask": from_decode(ask()),
+    "ask of other prompt": from_decode(ask(digest=OTHER_DIGEST)),
+    "ack": from_decode(AbortAck()),
+    "committed": from_decode(Committed()),
+    "fenced": from_decode(Fenced()),
+    "fail": from_decode(Fail(BROKEN)),
+    "abort (unexpected)": from_decode(Abort()),
+    "closed by a later message": from_decode(Committed(), attempt=2, still=(2,), watermark=3),
+    "ack to next life": from_decode(AbortAck(), to=P0_NEXT),
+    "computed": lent(),
+    "revoked": Revoked(KEY),
+    "reader dead": ReaderDead(D0),
+    "reader of next life dead": ReaderDead(type(D0)(0, STRANGER.incarnation)),
+    "decode lost": DecodeLost(D0),
+    "decode replaced": DecodeReplaced(D0),
+    "clock orphan": SenderTimerFired(KEY, SenderTimer.ORPHAN),
+    "clock resend": SenderTimerFired(KEY, SenderTimer.RESEND),
+    "clock progress": SenderTimerFired(KEY, SenderTimer.PROGRESS),
+    "clock lent": SenderTimerFired(KEY, SenderTimer.LENT),
+    "clock request": SenderTimerFired(RID, SenderTimer.REQUEST),
+    "clock forget": SenderTimerFired((ROOM, DIGEST), SenderTimer.FORGET),
+}
+
+
+def receiver_phase(state: receiver.ReceiverState | puller.PullerState) -> str:
     attempt = state.attempts.get(ONE)
     if attempt is not None:
         return attempt.phase.value
@@ -133,7 +196,8 @@ def receiver_phase(state: receiver.ReceiverState) -> str:
 def sender_phase(state: sender.SenderState) -> str:
     record, request = state.records.get(KEY), state.requests.get(RID)
     left = "-" if record is None else record.phase.value
-    return f"{left}, {'-' if request is None else request.phase.value}"
+    window = " and lent" if record is not None and sender_rules.is_lent(record) else ""
+    return f"{left}{window}, {'-' if request is None else request.phase.value}"
 
 
 def describe(phase: str, effects: tuple[Any, ...]) -> str:
@@ -193,7 +257,21 @@ def _sender_step(state: Any, fact: Any) -> Any:
     return sender.step(state, fact)
 
 
-TABLES = {"receiver_table.txt": receiver_table, "sender_table.txt": sender_table}
+def puller_table() -> str:
+    starts = [puller.start(D_LIFE), puller.start(D_LIFE, unsafe_release_on_timeout=True)]
+    return table(starts, puller.step, receiver_phase, PULLER_INPUTS)
+
+
+def lender_table() -> str:
+    return table([lender.start(P0)], lender.step, sender_phase, LENDER_INPUTS)
+
+
+TABLES = {
+    "receiver_table.txt": receiver_table,
+    "sender_table.txt": sender_table,
+    "puller_table.txt": puller_table,
+    "lender_table.txt": lender_table,
+}
 
 if __name__ == "__main__":  # back-off rounds would only multiply states
     receiver_rules.MAX_RESEND_ROUND = sender_rules.MAX_RESEND_ROUND = 0

@@ -11,9 +11,9 @@ from quiesce.errors import RequestRejected
 from quiesce.lab.explorer.search import explore
 from quiesce.lab.mutants.mutant import Mutant
 from quiesce.lab.mutants.registry import BY_NAME, MUTANTS
-from tests.protocol import checks, fair_checks
+from tests.protocol import checks, fair_checks, pull_checks
 
-CHECKS = {check.__name__: check for check in (*checks.ALL, *fair_checks.ALL)}
+CHECKS = {check.__name__: check for check in (*checks.ALL, *pull_checks.ALL, *fair_checks.ALL)}
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.rule}: {mutant.name}")

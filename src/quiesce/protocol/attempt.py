@@ -1,20 +1,24 @@
-"""What decode knows about one attempt, and all of them together: the receiver machine's state."""
+"""What decode knows about one attempt, and all of them together: the state of its machines, for push and for pull."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import lru_cache
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from immutables import Map
 
 from quiesce.ids import Attempt, Digest, Incarnation, Peer, RequestId, Room
-from quiesce.protocol.messages import Done, Lease
+from quiesce.protocol.messages import Done, Lease, Offer
+from quiesce.protocol.record import Call
 
 
 class Phase(StrEnum):
-    """The receiver's states (PROTOCOL section 4).
+    """The receiver's states (PROTOCOL section 4), and the puller's.
 
+    `PUBLISHED`: prefill was told of the attempt, by PUBLISH or by ASK; in pull it lasts until everything was read.
     `RESERVED` lasts only where nobody was granted the destination. `VERIFIED` is passed through within one step.
     `RELEASED` is kept as a record only when a clock released the pages: proofs are still awaited then (rule 9).
     """
@@ -36,8 +40,9 @@ class Destination(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     peer: Peer
 
 
-class AttemptState(msgspec.Struct, frozen=True, cache_hash=True):
-    """One attempt. `leases[d]` belongs to decode rank `d`; `released` lists the decode ranks that gave theirs back.
+class Handoff(msgspec.Struct, frozen=True):
+    """One attempt, in push or in pull. `leases[d]` belongs to decode rank `d`; `released` lists the decode ranks that
+    gave theirs back.
 
     `heard` has those who said PROGRESS since the clock of rule 17 began.
     """
@@ -53,15 +58,47 @@ class AttemptState(msgspec.Struct, frozen=True, cache_hash=True):
     phase: Phase = Phase.RESERVED
     bound: frozenset[Destination] = frozenset()
     heard: frozenset[Destination] = frozenset()
-    done: Map[Destination, Done] = Map()
-    acked: frozenset[Destination] = frozenset()
-    fenced: frozenset[Destination] = frozenset()
     released: frozenset[int] = frozenset()
     resend_round: int = 0
 
     def destinations(self) -> tuple[Destination, ...]:
         """Every (decode rank, prefill rank) pair that was or may have been told, in order."""
         return _destinations(len(self.leases), self.grants)
+
+    @property
+    def answers(self) -> Mapping[Destination, Done | Offer]:
+        """What each rank made of the prompt, once it said so: its DONE or its OFFER."""
+        raise NotImplementedError  # pragma: no cover
+
+
+class AttemptState(Handoff, frozen=True, cache_hash=True):
+    """One attempt in push."""
+
+    done: Map[Destination, Done] = Map()
+    acked: frozenset[Destination] = frozenset()
+    fenced: frozenset[Destination] = frozenset()
+
+    @property
+    def answers(self) -> Mapping[Destination, Done]:
+        return self.done
+
+
+class PullState(Handoff, frozen=True, cache_hash=True):
+    """One attempt in pull.
+
+    `queued` are the reads that wait for their turn, `outstanding` those that were launched and are not terminal.
+    `poisoned`: a read from there has an unknown fate. `quiet` lists the decode ranks that said ABORT_ACK.
+    """
+
+    offers: Map[Destination, Offer] = Map()
+    queued: Map[Destination, tuple[Call, ...]] = Map()
+    outstanding: Map[int, Destination] = Map()
+    poisoned: frozenset[Destination] = frozenset()
+    quiet: frozenset[int] = frozenset()
+
+    @property
+    def answers(self) -> Mapping[Destination, Offer]:
+        return self.offers
 
 
 @lru_cache(maxsize=1024)
@@ -70,11 +107,32 @@ def _destinations(ranks: int, grants: tuple[Peer, ...]) -> tuple[Destination, ..
     return tuple(Destination(d, peer) for d in range(ranks) for peer in grants)
 
 
-class ReceiverState(msgspec.Struct, frozen=True, cache_hash=True):
+H = TypeVar("H", bound=Handoff)
+
+
+class DecodeState(msgspec.Struct, Generic[H], frozen=True, cache_hash=True):
     """A decode worker's hand-offs. An attempt below `next_attempt` that is not in `attempts` is over and released."""
 
     incarnation: Incarnation
     ranks: int
     unsafe_release_on_timeout: bool = False
     next_attempt: Attempt = Attempt(1)
-    attempts: Map[Attempt, AttemptState] = Map()
+    attempts: Map[Attempt, H] = Map()
+
+
+class ReceiverState(DecodeState[AttemptState], frozen=True, cache_hash=True):
+    """All that the receiver machine knows."""
+
+
+class PullerState(DecodeState[PullState], frozen=True, cache_hash=True):
+    """All that the puller machine knows. At most `window` reads of at most `batch_pages` pages (0 = all) from one rank
+    into one lease are outstanding.
+    """
+
+    window: int = 2
+    batch_pages: int = 0
+    next_read: int = 1
+
+
+AnyState = DecodeState[Any]
+"""Either machine's."""

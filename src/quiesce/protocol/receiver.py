@@ -10,10 +10,10 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from quiesce.errors import invariant
 from quiesce.ids import Attempt, Incarnation
 from quiesce.protocol import receiver_rules as rules
 from quiesce.protocol.attempt import AttemptState, Destination, Phase, ReceiverState
+from quiesce.protocol.decode_steps import TOO_LATE, bound, commit, lost, mint, progressed
 from quiesce.protocol.messages import (
     Abort,
     AbortAck,
@@ -29,21 +29,17 @@ from quiesce.protocol.messages import (
     Progress,
 )
 from quiesce.protocol.reasons import Reason, kind_of
-from quiesce.protocol.receiver_holds import acked, fail, fence, hold_expired, prefill_failure, settle
+from quiesce.protocol.receiver_holds import acked, fail, fence, hold_expired, settle
 from quiesce.protocol.receiver_io import (
     Abandon,
-    Attach,
-    Cache,
     FenceProved,
     Finished,
-    Minted,
     PeerReplaced,
     Received,
     ReceiverEffect,
     ReceiverInput,
     Reserve,
     StartTimer,
-    StopTimers,
     StreamLost,
     Timer,
     TimerFired,
@@ -87,24 +83,9 @@ def step(state: ReceiverState, fact: ReceiverInput) -> tuple[ReceiverState, tupl
 
 
 def _reserve(turn: ReceiverTurn, fact: Reserve) -> None:
-    invariant(len(fact.leases) == turn.state.ranks, "one_lease_per_rank", f"{len(fact.leases)} leases")
-    number = turn.state.next_attempt
-    attempt = AttemptState(
-        attempt=number,
-        request=fact.request,
-        room=fact.room,
-        digest=fact.digest,
-        leases=fact.leases,
-        grants=tuple(sorted(set(fact.grants))),
-        prompt_tokens=fact.prompt_tokens,
-        held_tokens=fact.held_tokens,
-        phase=Phase.PUBLISHED if fact.grants else Phase.RESERVED,
-    )
-    turn.state = replace(turn.state, next_attempt=Attempt(number + 1))
-    turn.put(attempt)
-    turn.emit(Minted(number, fact.request), StartTimer(number, Timer.HANDOFF))
+    attempt = mint(turn, AttemptState, fact)
     turn.publish(attempt, rules.to_publish(attempt))
-    turn.emit(StartTimer(number, Timer.RESEND))
+    turn.emit(StartTimer(attempt.attempt, Timer.RESEND))
 
 
 def _receive(turn: ReceiverTurn, envelope: Envelope) -> None:
@@ -136,9 +117,9 @@ def _receive_about_nothing(turn: ReceiverTurn, envelope: Envelope) -> None:
 def _receive_granted(turn: ReceiverTurn, attempt: AttemptState, there: Destination, body: Body) -> None:
     match body:
         case Bound():
-            _bound(turn, attempt, there)
+            bound(turn, attempt, there)
         case Progress():
-            _progressed(turn, attempt, there)
+            progressed(turn, attempt, there)
         case Done():
             _done(turn, attempt, there, body)
         case Fail():
@@ -147,27 +128,6 @@ def _receive_granted(turn: ReceiverTurn, attempt: AttemptState, there: Destinati
             acked(turn, attempt, there, body)
         case _:
             turn.ignore(kind_of(body), Reason.UNEXPECTED)
-
-
-def _bound(turn: ReceiverTurn, attempt: AttemptState, there: Destination) -> None:
-    if attempt.phase is not Phase.PUBLISHED:
-        turn.ignore("bound", Reason.LATE)
-    elif there in attempt.bound:
-        turn.ignore("bound", Reason.DUPLICATE)
-    else:
-        turn.put(replace(attempt, bound=attempt.bound | {there}))
-
-
-def _progressed(turn: ReceiverTurn, attempt: AttemptState, there: Destination) -> None:
-    """The clock measures silence, not how long a prompt takes: it begins anew once everybody was heard."""
-    if attempt.phase is not Phase.PUBLISHED:
-        turn.ignore("progress", Reason.LATE)
-        return
-    attempt = replace(attempt, heard=attempt.heard | {there})
-    if rules.all_at_work(attempt):
-        attempt = replace(attempt, heard=frozenset())
-        turn.emit(StartTimer(attempt.attempt, Timer.HANDOFF))
-    turn.put(attempt)
 
 
 def _done(turn: ReceiverTurn, attempt: AttemptState, there: Destination, body: Done) -> None:
@@ -213,17 +173,7 @@ def _verified(turn: ReceiverTurn, fact: Verified) -> None:
     elif fact.failure is not None:
         fail(turn, attempt, fact.failure)
     else:
-        _commit(turn, replace(attempt, phase=Phase.VERIFIED))
-
-
-def _commit(turn: ReceiverTurn, attempt: AttemptState) -> None:
-    attempt = replace(attempt, phase=Phase.COMMITTED)
-    turn.put(attempt)
-    told = next(iter(attempt.done.values()))
-    # Rule 12: nowhere else does anything enter the prefix tree.
-    turn.emit(StopTimers(attempt.attempt), Cache(attempt.attempt))
-    turn.emit(Attach(attempt.attempt, told.first_token, told.first_logprobs, told.cached_tokens))
-    turn.send(attempt.attempt, attempt.destinations(), Committed())
+        commit(turn, replace(attempt, phase=Phase.VERIFIED))
 
 
 def _finish(turn: ReceiverTurn, number: Attempt) -> None:
@@ -255,17 +205,8 @@ def _abandon(turn: ReceiverTurn, fact: Abandon) -> None:
 
 
 def _lose(turn: ReceiverTurn, fact: StreamLost | PeerReplaced) -> None:
-    for number in sorted(turn.state.attempts):
-        attempt = turn.state.attempts[number]
-        if isinstance(fact, PeerReplaced):
-            if rules.is_failed_by_new_life(attempt, fact.old):
-                fail(
-                    turn,
-                    attempt,
-                    prefill_failure("prefill_restarted", f"Prefill {fact.old} was replaced by a new life."),
-                )
-        elif rules.is_failed_by_loss(attempt, fact.peer):
-            fail(turn, attempt, prefill_failure("stream_lost", f"The stream to prefill {fact.peer} ended."))
+    for attempt, failure in lost(turn.state, fact):
+        fail(turn, attempt, failure)
 
 
 # ---------------------------------------------------------------- clocks: they escalate, they never free (section 3)
@@ -277,8 +218,7 @@ def _expire(turn: ReceiverTurn, fact: TimerFired) -> None:
         case _ if attempt is None:
             turn.ignore(f"timer_{fact.timer}", Reason.LATE)
         case Timer.HANDOFF if rules.is_under_way(attempt):
-            message = "The hand-off did not complete in time."
-            fail(turn, attempt, Failure("handoff_timeout", message, Fault.PREFILL, 504))
+            fail(turn, attempt, TOO_LATE)
         case Timer.HOLD if attempt.phase is Phase.HOLDING:
             hold_expired(turn, attempt)
         case Timer.RESEND:

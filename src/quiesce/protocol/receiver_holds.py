@@ -7,14 +7,13 @@ from msgspec.structs import replace
 from quiesce.ids import Attempt, Peer
 from quiesce.protocol import receiver_rules as rules
 from quiesce.protocol.attempt import AttemptState, Destination, Phase
-from quiesce.protocol.messages import Abort, AbortAck, Failure, Fault, Fenced
+from quiesce.protocol.decode_steps import give_back, prefill_failure, release_without_proof, settled
+from quiesce.protocol.messages import Abort, AbortAck, Failure, Fenced
 from quiesce.protocol.reasons import Reason
 from quiesce.protocol.receiver_io import (
     FenceProved,
     Hold,
-    Proof,
     Quarantine,
-    Release,
     RequestFailed,
     StartTimer,
     StopTimers,
@@ -22,10 +21,6 @@ from quiesce.protocol.receiver_io import (
     TryFence,
 )
 from quiesce.protocol.receiver_turn import ReceiverTurn
-
-
-def prefill_failure(code: str, message: str) -> Failure:
-    return Failure(code, message, Fault.PREFILL, 503)
 
 
 def fail(turn: ReceiverTurn, attempt: AttemptState, failure: Failure) -> None:
@@ -79,32 +74,17 @@ def _fence_attempt(turn: ReceiverTurn, number: Attempt, peer: Peer) -> bool:
 
 
 def settle(turn: ReceiverTurn, attempt: AttemptState) -> None:
-    """Release what is proved, each lease once (rule 15); forget the attempt when nothing is awaited any more."""
-    for rank in range(len(attempt.leases)):
-        proof = rules.proof_for(attempt, rank)
-        if proof is not None and rules.may_release(attempt, rank):
-            turn.emit(Release(attempt.attempt, rank, proof))
-            attempt = replace(attempt, released=attempt.released | {rank})
-    if rules.may_forget(attempt):
-        turn.emit(StopTimers(attempt.attempt))
-        turn.forget(attempt.attempt)
-    else:
-        turn.put(attempt)
+    """Release what is proved; forget the attempt when no proof is awaited any more."""
+    attempt = give_back(turn, attempt, rules.proof_for)
+    settled(turn, attempt, rules.may_forget(attempt))
 
 
 def hold_expired(turn: ReceiverTurn, attempt: AttemptState) -> None:
     """Re-send, then fence if that costs nothing to others, else quarantine."""
     turn.send(attempt.attempt, rules.unproved(attempt), Abort())
     if turn.state.unsafe_release_on_timeout:
-        _release_without_proof(turn, attempt)
+        release_without_proof(turn, attempt)
     else:
         turn.put(replace(attempt, phase=Phase.QUARANTINED))
         missing = rules.awaiting(attempt)
         turn.emit(TryFence(attempt.attempt, missing), Quarantine(attempt.attempt, missing))
-
-
-def _release_without_proof(turn: ReceiverTurn, attempt: AttemptState) -> None:
-    """`--unsafe-release-on-timeout`. The attempt stays open, so that ranks keep refusing what is late (rule 9)."""
-    left = [rank for rank in range(len(attempt.leases)) if rules.may_release(attempt, rank)]
-    turn.put(replace(attempt, phase=Phase.RELEASED, released=attempt.released.union(left)))
-    turn.emit(*(Release(attempt.attempt, rank, Proof.TIMEOUT) for rank in left))

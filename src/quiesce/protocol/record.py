@@ -1,4 +1,4 @@
-"""What a prefill rank knows about attempts, requests and decode lives: the sender machine's state."""
+"""What a prefill rank knows about attempts, requests and decode lives: its machine's state, for push and for pull."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from immutables import Map
 
 from quiesce.ids import Attempt, AttemptKey, Digest, Incarnation, PageTag, Peer, RequestId, Room
 from quiesce.protocol.logprobs import TokenLogprobs
-from quiesce.protocol.messages import Done, Failure, Lease, OpenAttempts
+from quiesce.protocol.messages import Done, Failure, Lease, Offer, OpenAttempts
 
 Meeting = tuple[Room, Digest]
 """What lets the halves of one hand-off find each other. Never the room alone (PROTOCOL section 2)."""
@@ -19,12 +19,13 @@ NO_REQUEST = RequestId("")
 
 
 class RecordPhase(StrEnum):
-    """The sender's states (PROTOCOL section 4). `ACKED`, `DONE`, `TOMBSTONE`: nothing revives them."""
+    """The sender's states (PROTOCOL section 4), the lender's. Nothing revives `ACKED`, `DONE`, `TOMBSTONE`."""
 
     ANNOUNCED = "announced"
     BOUND = "bound"
     SENDING = "sending"
     DRAINED = "drained"  # everything landed; DONE is said until COMMITTED or ABORT
+    OFFERED = "offered"  # pull: the window is open; OFFER is said until decode says what became of it
     DONE = "done"
     POISONED = "poisoned"
     ABORTED = "aborted"
@@ -44,7 +45,8 @@ class Record(msgspec.Struct, frozen=True, cache_hash=True):
     """One attempt at this rank.
 
     `outstanding` holds the writes that were launched and are not terminal. `poisoned`: one of them has an unknown
-    fate. `fenced`: the receiver keeps our writes out. `source_fenced`: our own endpoint is gone.
+    fate. `fenced`: the receiver keeps our writes out. `source_fenced`: our own endpoint is gone. `lent` are the source
+    pages that decode may read through an open window, in pull. `done` is what is said until it is answered.
     """
 
     key: AttemptKey
@@ -62,8 +64,9 @@ class Record(msgspec.Struct, frozen=True, cache_hash=True):
     source_fenced: bool = False
     abort_heard: bool = False
     failure: Failure | None = None
-    done: Done | None = None
+    done: Done | Offer | None = None
     resend_round: int = 0
+    lent: Lease = NO_LEASE
 
     @property
     def meeting(self) -> Meeting:
@@ -74,6 +77,7 @@ class RequestPhase(StrEnum):
     WAITING = "waiting"  # for PUBLISH of every decode rank
     COMPUTING = "computing"
     COMPUTED = "computed"
+    LENT = "lent"  # pull: its owner knows that it is done; its source pages are not free yet
     FAILED = "failed"
 
 

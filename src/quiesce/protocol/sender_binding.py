@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from quiesce.ids import AttemptKey
 from quiesce.protocol import sender_rules as rules
-from quiesce.protocol.messages import Bound, Fail, Failure, Fault, Publish
-from quiesce.protocol.reasons import Reason
-from quiesce.protocol.record import Record, RecordPhase, RequestPhase, RequestState
+from quiesce.protocol.messages import Ask, Bound, Fail, Failure, Fault, Publish
+from quiesce.protocol.reasons import Reason, kind_of
+from quiesce.protocol.record import NO_LEASE, Record, RecordPhase, RequestPhase, RequestState
 from quiesce.protocol.sender_ends import fail_request, refuse
 from quiesce.protocol.sender_io import (
     Arrived,
@@ -33,14 +33,15 @@ def arrive(turn: SenderTurn, fact: Arrived) -> None:
             _bind(turn, request, record)
 
 
-def publish(turn: SenderTurn, key: AttemptKey, body: Publish) -> None:
-    """A destination was told to us; a request may wait for it already, or be given up already."""
+def publish(turn: SenderTurn, key: AttemptKey, body: Publish | Ask) -> None:
+    """Decode told us of an attempt; a request may wait for it already, or be given up already."""
     known = turn.record(key)
     if known is not None:
-        _publish_again(turn, known)
+        _publish_again(turn, known, kind_of(body))
         return
+    lease = body.lease if isinstance(body, Publish) else NO_LEASE
     record = turn.put(
-        Record(key, RecordPhase.ANNOUNCED, body.room, body.digest, lease=body.lease, held_tokens=body.held_tokens)
+        Record(key, RecordPhase.ANNOUNCED, body.room, body.digest, lease=lease, held_tokens=body.held_tokens)
     )
     request = _waiting_for(turn, record)
     failure = turn.state.given_up.get(record.meeting)
@@ -52,14 +53,14 @@ def publish(turn: SenderTurn, key: AttemptKey, body: Publish) -> None:
         turn.emit(StartSenderTimer(key, SenderTimer.ORPHAN))
 
 
-def _publish_again(turn: SenderTurn, record: Record) -> None:
+def _publish_again(turn: SenderTurn, record: Record, kind: str) -> None:
     """PUBLISH is re-sent until BOUND or abort: repeat the answer, change nothing."""
     if rules.is_active(record):
         turn.reply(record.key, Bound())
     elif record.failure is not None and not record.abort_heard:
         turn.reply(record.key, Fail(record.failure, record.poisoned))
     else:
-        turn.ignore("publish", Reason.DUPLICATE)
+        turn.ignore(kind, Reason.DUPLICATE)
 
 
 def _waiting_for(turn: SenderTurn, record: Record) -> RequestState | None:

@@ -6,11 +6,14 @@ from msgspec.structs import replace
 
 from quiesce.ids import RequestId
 from quiesce.protocol import sender_rules as rules
+from quiesce.protocol.lender_windows import stopped, withdraw
 from quiesce.protocol.messages import AbortAck, Fail, Failure
+from quiesce.protocol.reasons import Reason
 from quiesce.protocol.receiver_io import Proof
-from quiesce.protocol.record import NO_LEASE, Meeting, Record, RecordPhase, RequestPhase, RequestState
+from quiesce.protocol.record import Meeting, Record, RecordPhase, RequestPhase, RequestState
 from quiesce.protocol.sender_io import (
     CacheSource,
+    Ended,
     PrefillDone,
     PrefillFailed,
     ReleaseSource,
@@ -20,11 +23,6 @@ from quiesce.protocol.sender_io import (
     StopSenderTimers,
 )
 from quiesce.protocol.sender_turn import SenderTurn
-
-
-def stopped(record: Record, phase: RecordPhase, failure: Failure | None = None) -> Record:
-    """The record of an attempt that launches nothing more; what was launched still counts (rule 4)."""
-    return replace(record, phase=phase, queued=(), lease=NO_LEASE, failure=failure or record.failure)
 
 
 def fail_request(turn: SenderTurn, request: RequestState | None, failure: Failure) -> None:
@@ -37,10 +35,19 @@ def fail_request(turn: SenderTurn, request: RequestState | None, failure: Failur
             turn.emit(StopCompute(request.request))
         turn.put_request(replace(request, phase=RequestPhase.FAILED))
         _stop_attempts(turn, request, failure)
-        turn.emit(PrefillFailed(request.request, failure))
+        if request.phase is not RequestPhase.LENT:
+            turn.emit(PrefillFailed(request.request, failure))
         if not rules.is_fully_bound(request):
             give_up(turn, request.meeting, failure)
     settle_source(turn, request.request)
+
+
+def ended(turn: SenderTurn, fact: Ended) -> None:
+    request = turn.request(fact.request)
+    if request is None or request.phase is RequestPhase.FAILED:
+        turn.ignore("ended", Reason.LATE)
+    else:
+        fail_request(turn, request, fact.failure)
 
 
 def _stop_attempts(turn: SenderTurn, request: RequestState, failure: Failure) -> None:
@@ -50,6 +57,9 @@ def _stop_attempts(turn: SenderTurn, request: RequestState, failure: Failure) ->
             turn.put(stopped(record, RecordPhase.ABORTED, failure))
             turn.emit(StopSenderTimers(key))
             turn.reply(key, Fail(failure))
+        elif record is not None and record.phase is RecordPhase.OFFERED:
+            turn.reply(key, Fail(failure))
+            withdraw(turn, record, failure)
 
 
 def give_up(turn: SenderTurn, meeting: Meeting, failure: Failure) -> None:

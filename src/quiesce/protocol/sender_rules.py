@@ -6,10 +6,11 @@ Each is a rule of PROTOCOL section 4 (or a part of one); the mutant suite replac
 from __future__ import annotations
 
 from quiesce.ids import AttemptKey, Incarnation
-from quiesce.protocol.messages import Body, Envelope, Fail, OpenAttempts
+from quiesce.protocol.messages import Abort, Body, Envelope, Fail, OpenAttempts
 from quiesce.protocol.receiver_io import Proof
 from quiesce.protocol.record import (
     FIRST_OPEN,
+    NO_LEASE,
     Call,
     Meeting,
     Record,
@@ -66,6 +67,11 @@ def is_active(record: Record) -> bool:
     return record.phase in ACTIVE
 
 
+def is_lent(record: Record) -> bool:
+    """Pull: its window is open, or revoked without anybody having said that this is a fact."""
+    return record.lent != NO_LEASE
+
+
 def is_at_work(record: Record) -> bool:
     """Rule 17: computed, written or waiting for its turn; whoever waits for DONE may go on waiting."""
     return is_active(record)
@@ -112,22 +118,29 @@ def is_drained(request: RequestState, record: Record) -> bool:
 
 
 def to_repeat(record: Record) -> Body | None:
-    """What is said again until it is answered: DONE of a drained attempt, FAIL{poisoned} of a poisoned one."""
+    """What is said again until it is answered: DONE of a drained attempt, FAIL{poisoned} of a poisoned one.
+
+    In pull OFFER, and once the hand-off failed ABORT, as long as decode may read.
+    """
     if record.phase is RecordPhase.POISONED and record.failure is not None:
         return Fail(record.failure, poisoned=True)
-    return record.done if record.phase is RecordPhase.DRAINED else None
+    if record.phase in (RecordPhase.DRAINED, RecordPhase.OFFERED):
+        return record.done
+    return Abort() if is_lent(record) else None
 
 
 def reads_source(record: Record) -> bool:
-    """Rule 13: a write of this attempt reads, may read or will read the source pages."""
+    """Rule 13: a write of this attempt reads, may read or will read the source pages; lent ones decode may."""
+    if is_lent(record):
+        return True
     if record.fenced or record.source_fenced:
         return False
     return bool(record.queued or record.outstanding) or record.poisoned
 
 
 def is_unsettled(record: Record) -> bool:
-    """A transport may still report on it, or never can."""
-    return bool(record.outstanding) or record.poisoned
+    """A transport may still report on it, or never can; or decode may still read."""
+    return bool(record.outstanding) or record.poisoned or is_lent(record)
 
 
 def source_proof(request: RequestState) -> Proof:

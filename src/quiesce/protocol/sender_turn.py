@@ -1,6 +1,8 @@
-"""One step of the sender machine under way: the state so far and the effects so far, in order."""
+"""One step of a machine of prefill under way: the state so far and the effects so far, in order."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -8,7 +10,7 @@ from quiesce.ids import AttemptKey, RequestId
 from quiesce.protocol.messages import Body, Envelope
 from quiesce.protocol.reasons import Reason
 from quiesce.protocol.record import Record, RequestState, SenderState
-from quiesce.protocol.sender_io import Reply, SenderEffect, SenderIgnored
+from quiesce.protocol.sender_io import Reply, SenderIgnored
 
 
 class SenderTurn:
@@ -16,9 +18,9 @@ class SenderTurn:
 
     def __init__(self, state: SenderState) -> None:
         self.state = state
-        self.effects: list[SenderEffect] = []
+        self.effects: list[Any] = []
 
-    def emit(self, *effects: SenderEffect) -> None:
+    def emit(self, *effects: Any) -> None:
         self.effects += effects
 
     def ignore(self, kind: str, reason: Reason) -> None:

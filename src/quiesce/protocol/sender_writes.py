@@ -7,10 +7,11 @@ from msgspec.structs import replace
 from quiesce.errors import invariant
 from quiesce.ids import AttemptKey
 from quiesce.protocol import sender_rules as rules
+from quiesce.protocol.lender_windows import stopped
 from quiesce.protocol.messages import Done, Fail, Failure, Fault
 from quiesce.protocol.reasons import Reason
 from quiesce.protocol.record import NO_LEASE, Record, RecordPhase, RequestPhase, RequestState
-from quiesce.protocol.sender_ends import complete_request, fail_request, settle, stopped
+from quiesce.protocol.sender_ends import complete_request, fail_request, settle
 from quiesce.protocol.sender_io import (
     ChunkComputed,
     Launch,

@@ -15,7 +15,9 @@ from quiesce.protocol import (
     receiver_holds,
     receiver_rules,
     sender,
+    sender_clocks,
     sender_ends,
+    sender_losses,
     sender_rules,
     sender_writes,
 )
@@ -25,6 +27,7 @@ from quiesce.protocol.receiver_io import Timer
 
 R, H, RR = receiver, receiver_holds, receiver_rules
 S, E, SR, W = sender, sender_ends, sender_rules, sender_writes
+C, L = sender_clocks, sender_losses
 
 
 TIME = "a hand-off ends too early or too late by it, which is a matter of time: worlds and proof have none"
@@ -174,7 +177,7 @@ HANDOFF = (
         config(abort=1),
         (S, "_abort", to_sender.ack_without_tombstone),
     ),
-    explored("9", "closed attempts are obeyed", "no_", config(abort=1, copy=1), (S, "_hear", to_sender.accept_closed)),
+    explored("9", "closed attempts are obeyed", "no_", config(abort=1, copy=1), (S, "hear", to_sender.accept_closed)),
     explored("9", "what is closed opens again", "no_", config(abort=1, copy=2), (SR, "merged", to_sender.not_monotone)),
     explored(
         "9",
@@ -194,7 +197,7 @@ HANDOFF = (
         "9",
         "an attempt released by a clock is closed",
         "timeout_stays_open",
-        (H, "_release_without_proof", to_receiver.drop_at_timeout),
+        (H, "release_without_proof", to_receiver.drop_at_timeout),
         alone="it matters under --unsafe-release-on-timeout only, where worlds and proof show harm in any case",
     ),
     explored(
@@ -209,7 +212,7 @@ HANDOFF = (
         "a lost stream forgets tombstones",
         "no_",
         config(abort=1, copy=1, cut=1),
-        (S, "_lose_stream", to_sender.forget_with_stream),
+        (L, "_lose_stream", to_sender.forget_with_stream),
     ),
     explored(
         "10, 11",
@@ -289,14 +292,14 @@ HANDOFF = (
         "no_leak",
         config(heal=1, **ORPHANS),
         (R, "_expire", to_receiver.deaf_clock(Timer.HANDOFF)),
-        (S, "_orphaned", deaf),
+        (C, "_orphaned", deaf),
     ),
     explored(
         "17",
         "no deadline for a request without its PUBLISH",
         "no_leak",
         config(requests=(A,), loss=1, heal=1, abort=1),
-        (S, "_unpublished", deaf),
+        (C, "_unpublished", deaf),
     ),
     explored(
         "17",
@@ -312,7 +315,7 @@ HANDOFF = (
         (R, "_receive_about_nothing", to_receiver.ignore_finished(Done)),
         alone="prefill goes on saying DONE, and holds nothing any more: it is a nuisance, and no leak",
     ),
-    checked("17", "PROGRESS is not heard", "progress_begins_the_clock_anew", (R, "_progressed", deaf), alone=TIME),
+    checked("17", "PROGRESS is not heard", "progress_begins_the_clock_anew", (R, "progressed", deaf), alone=TIME),
     checked(
         "17",
         "one rank's PROGRESS speaks for a frozen one",

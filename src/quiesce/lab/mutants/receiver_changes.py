@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from quiesce.ids import Peer
-from quiesce.protocol import receiver, receiver_holds, receiver_rules
+from quiesce.protocol import decode_steps, receiver, receiver_holds, receiver_rules
 from quiesce.protocol.attempt import AttemptState, Destination, Phase
 from quiesce.protocol.messages import Abort, OpenAttempts
 from quiesce.protocol.receiver_io import (
@@ -125,7 +125,7 @@ def verify_first(attempt: AttemptState) -> bool:
 
 
 def clock_frees(turn: Any, attempt: AttemptState) -> None:
-    receiver_holds._release_without_proof(turn, attempt)
+    decode_steps.release_without_proof(turn, attempt)
 
 
 def deaf_clock(timer: Timer) -> Any:
@@ -163,7 +163,7 @@ def drop_at_timeout(turn: Any, attempt: AttemptState) -> None:
     turn.forget(attempt.attempt)
 
 
-honest_without_proof = receiver_holds._release_without_proof
+honest_without_proof = decode_steps.release_without_proof
 
 
 def cache_unverified(turn: Any, attempt: AttemptState) -> None:

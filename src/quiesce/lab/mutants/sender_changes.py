@@ -8,7 +8,7 @@ from immutables import Map
 from msgspec.structs import replace
 
 from quiesce.ids import AttemptKey, Peer
-from quiesce.protocol import sender, sender_ends, sender_writes
+from quiesce.protocol import sender, sender_ends, sender_hearing, sender_losses, sender_writes
 from quiesce.protocol.messages import AbortAck, Done, OpenAttempts
 from quiesce.protocol.record import Record, RecordPhase, RequestPhase
 from quiesce.protocol.sender_io import CacheSource
@@ -69,11 +69,11 @@ def not_monotone(old: OpenAttempts, new: OpenAttempts) -> OpenAttempts:
     return new
 
 
-def accept_closed(turn: Any, envelope: Any) -> None:
+def accept_closed(turn: Any, envelope: Any, obey: Any) -> None:
     """The bound drops records, but what it closed is obeyed."""
     key = AttemptKey(envelope.sender, envelope.attempt)
-    sender._merge_open(turn, key.decode.incarnation, envelope.open_attempts)
-    sender._obey(turn, key, envelope.body)
+    sender_hearing.merge_open(turn, key.decode.incarnation, envelope.open_attempts)
+    obey(turn, key, envelope.body)
 
 
 def drop_at_committed(turn: Any, key: AttemptKey) -> None:
@@ -89,7 +89,7 @@ def forget_with_stream(turn: Any, decode: Peer) -> None:
             turn.drop(key)
 
 
-honest_lose_stream = sender._lose_stream
+honest_lose_stream = sender_losses._lose_stream
 
 
 def done_at_once(turn: Any, fact: Any) -> None:
