@@ -29,6 +29,7 @@ def test_addresses_are_checked_before_anything_is_loaded() -> None:
 
 
 TRUSTED = {"insecure": True}
+HOME = {"register": ("tcp://10.0.0.1:1",), **TRUSTED}
 FAR = {"peer": ("prefill-0=tcp://10.0.0.2:1",), **TRUSTED}
 
 
@@ -49,6 +50,13 @@ FAR = {"peer": ("prefill-0=tcp://10.0.0.2:1",), **TRUSTED}
         ("decode", {"peer": ("prefill-0=tcp://127.0.0.1:0",), **TRUSTED}, "port 0 is for listening"),
         ("decode", {"workers_srv": ("_q._tcp.example",), "dns_server": "127.0.0.1:1"}, "--workers-srv: control over"),
         ("decode", {"workers_srv": ("a b",), **TRUSTED}, "is no DNS name"),
+        ("prefill", {"register": ("tcp://10.0.0.1:1",)}, "tcp://10.0.0.1:1: control over TCP needs TLS"),
+        ("prefill", {"register": ("10.0.0.1:1",)}, "address '10.0.0.1:1' is not supported"),
+        ("prefill", {**HOME, "listen": "unix:/run/p.sock"}, "unix:/run/p.sock ends at this host"),
+        ("prefill", {**HOME, "listen": "tcp://0.0.0.0:1"}, "say with --advertise where this worker is reached"),
+        ("prefill", {**HOME, "listen": "tcp://0.0.0.0:1", "advertise": "tcp://h:0"}, "nobody can dial that"),
+        ("decode", {**HOME, "listen": "tcp://h:1", "transport": "shm"}, "use --transport tcp"),
+        ("decode", {**HOME, "listen": "tcp://h:1", "data_host": "::"}, "nobody can dial that"),
         ("decode", {"transfer": "pull", "transport": "shm"}, "shm cannot --transfer pull: decode cannot read with it"),
     ],
 )
@@ -74,6 +82,8 @@ def test_where_decode_reads_prefill_gives_the_address() -> None:
         ("decode", {"listen": "tcp://10.0.0.1:1", "peer": ("prefill-0=unix:/run/p.sock",)}, "shm"),
         ("decode", {"peer": ("prefill-0=tcp://10.0.0.2:1",)}, "tcp"),
         ("decode", {"workers_srv": ("_quiesce._tcp.example",)}, "tcp"),
+        ("decode", {"register": ("tcp://10.0.0.1:1",)}, "tcp"),
+        ("decode", {"register": ("unix:/run/r.sock",)}, "shm"),
         ("decode", {"transfer": "pull"}, "tcp"),
     ],
 )
