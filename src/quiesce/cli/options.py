@@ -29,15 +29,8 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "Between hosts",
         (
-            "register",
-            "advertise",
-            "control_listen",
-            "workers_srv",
-            "dns_server",
-            "tls_cert",
-            "tls_key",
-            "tls_ca",
-            "insecure",
+            *("register", "advertise", "control_listen", "workers_srv", "dns_server"),
+            *("tls_cert", "tls_key", "tls_ca", "insecure", "data_tls"),
         ),
     ),
     (

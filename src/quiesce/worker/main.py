@@ -239,7 +239,7 @@ def make_worker(parts: Parts, compose: Compose = PRODUCT) -> Worker:
     """The worker of the role that the settings name. Call it on a running loop."""
     match parts.settings.role:
         case "prefill":
-            return compose.prefill(parts, compose.sender(parts.pool, parts.settings))
+            return compose.prefill(parts, compose.outlet(parts))
         case "decode":
             return compose.decode(parts, compose.receiver(parts.pool, parts.settings))
         case "aggregated":
