@@ -202,7 +202,7 @@ class PrefillWorker(WorkerProcess):
         if job.stopped or job.prompt is None:
             return
         parts, settings = self.parts, self.settings
-        digest = settings.payload_digest != "off"
+        digest = settings.digest != "off"
         chunks = job.prompt.compute(parts.engine, parts.pool, parts.compute, settings.max_prefill_tokens, digest=digest)
         async with aclosing(chunks):
             async for chunk in chunks:
