@@ -8,6 +8,7 @@ import time
 
 import msgspec
 
+from quiesce.control.whereabouts import Whereabouts
 from quiesce.errors import OutOfPages, RequestRejected, invariant
 from quiesce.ids import Attempt, RequestId
 from quiesce.kv.allocator import PageState
@@ -63,6 +64,7 @@ class DecodeWorker(GeneratingWorker):
             self._landing = StagedLanding(parts.landing, parts.pool, parts.allocator, *told)
         self.intake = make_intake(self, self._landing, self.trace.record)
         self.streams = PrefillStreams(parts, self.intake, self)
+        self.where = Whereabouts(self.streams.expect)
 
     # ------------------------------------------------------------ the door
 
@@ -313,7 +315,7 @@ class DecodeWorker(GeneratingWorker):
     async def _follow_peers(self) -> None:
         """Follow who there is. An error that nobody foresaw ends this worker, not just the following."""
         try:
-            await follow_peers(self.parts, self.streams)
+            await follow_peers(self.parts, self.where)
         except Exception as error:
             self.give_up(error)
 
