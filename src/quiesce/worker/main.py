@@ -254,8 +254,7 @@ def make_worker(parts: Parts, compose: Compose = PRODUCT) -> Worker:
         case "prefill":
             return compose.prefill(parts, compose.outlet(parts))
         case "decode":
-            written = parts.pool if parts.landing is None else parts.landing.pool
-            return compose.decode(parts, compose.receiver(written, parts.settings))
+            return compose.decode(parts, compose.intake(parts))
         case "aggregated":
             return AggregatedWorker(parts)
 
