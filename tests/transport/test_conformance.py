@@ -10,6 +10,7 @@ from quiesce.errors import ConfigurationError
 from quiesce.transport import registry
 from quiesce.transport.conformance import checks, conformance
 from quiesce.transport.conformance.__main__ import main, show
+from quiesce.transport.conformance.candidates import candidate, trial_of
 from quiesce.transport.conformance.report import CHECKS, Report, Seen, promised
 
 from .installed import skip_unless_here
@@ -42,6 +43,23 @@ LOOKS = 5
 def test_the_shipped_backends_and_the_example_keep_their_promises(backend: str, check: checks.Check) -> None:
     skip_unless_here(backend)
     check(backend)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", promised("tcp"), ids=lambda each: each.__name__)
+def test_tcp_keeps_its_promises_over_tls(check: checks.Check, over_tls: str) -> None:
+    check(over_tls)
+
+
+@pytest.fixture(scope="module")
+def over_tls(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return trial_of("tcp", tmp_path_factory.mktemp("certificates"))
+
+
+def test_what_has_no_way_to_encrypt_is_no_candidate_over_tls(over_tls: str) -> None:
+    assert candidate(over_tls).name == "tcp+tls"
+    with pytest.raises(ConfigurationError, match="pages of shm cannot be encrypted"):
+        candidate(over_tls.replace("tcp", "shm", 1))
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from importlib.util import find_spec
 
@@ -11,7 +11,7 @@ import msgspec
 
 from quiesce.errors import ConfigurationError
 from quiesce.kv.storage import Pool
-from quiesce.protocol.hello import PULL, Capabilities
+from quiesce.protocol.hello import OVER_TLS, PULL, Capabilities
 from quiesce.transport import mori
 from quiesce.transport.contract import Receiver, Sender
 from quiesce.transport.mooncake import library as mooncake
@@ -26,12 +26,17 @@ from quiesce.transport.tcp.lender import TcpLender
 from quiesce.transport.tcp.puller import TcpPuller
 from quiesce.transport.tcp.receiver import TCP_CAPABILITIES, TcpReceiver
 from quiesce.transport.tcp.sender import TcpSender
+from quiesce.trust.contexts import Tls
 
 ENTRY_POINTS = "quiesce.transports"
 AUTO = "shm"
 """What `auto` takes: both workers are on one host as long as control is a Unix socket."""
 AUTO_PULL = "tcp"
 """What `auto` takes where decode reads, for it cannot read with shm."""
+
+
+MakePuller = Callable[[Pool, int, float], Puller]
+MakeLender = Callable[[Pool, str, int], Lender]
 
 
 class Backend(msgspec.Struct, frozen=True):
@@ -42,7 +47,8 @@ class Backend(msgspec.Struct, frozen=True):
     `shared_pool` says that decode's pool must be made by `Pool.shared`. `fence` says in words what proves *fenced*,
     `reach` how far pages can travel. `library` is the distribution that it drives, `verified` the version of it that
     passed the conformance suite; both "" for what is all ours. `unverified()` says what of the configuration never did,
-    `missing()` why it cannot run here; both "" when all is well.
+    `missing()` why it cannot run here; both "" when all is well. `secured(tls)` is the same backend with its pages
+    inside mutual TLS, under the name `secured_name`; None where pages cannot be encrypted.
     """
 
     name: str
@@ -56,8 +62,20 @@ class Backend(msgspec.Struct, frozen=True):
     verified: str = ""
     unverified: Callable[[], str] = str
     missing: Callable[[], str] = str
-    puller: Callable[[Pool, int, float], Puller] | None = None
-    lender: Callable[[Pool, str, int], Lender] | None = None
+    puller: MakePuller | None = None
+    lender: MakeLender | None = None
+    secured: Callable[[Tls], Backend] | None = None
+
+
+def secured_name(name: str) -> str:
+    """What a backend is called whose pages are inside TLS: another transport, to whoever compares names."""
+    return f"{name}{OVER_TLS}"
+
+
+def _tcp_over(tls: Tls) -> Backend:
+    push = {"sender": partial(TcpSender, tls=tls), "receiver": partial(TcpReceiver, tls=tls)}
+    pull = {"puller": partial(TcpPuller, tls=tls), "lender": partial(TcpLender, tls=tls)}
+    return msgspec.structs.replace(_OURS["tcp"], name=secured_name("tcp"), secured=None, **push, **pull)
 
 
 def _absent(module: str, remedy: str) -> Callable[[], str]:
@@ -81,6 +99,7 @@ _OURS = {
             reach="any host",
             puller=TcpPuller,
             lender=TcpLender,
+            secured=_tcp_over,
         ),
         Backend(
             *("mooncake", mooncake.MOONCAKE_CAPABILITIES, MooncakeSender, MooncakeReceiver),
@@ -133,11 +152,18 @@ def auto_for(transfer: str) -> str:
 
 def require_transfer(chosen: Backend, transfer: str) -> None:
     """Raises ConfigurationError when pages cannot travel that way."""
-    if transfer == PULL and not chosen.capabilities.pull:
-        able = ", ".join(each.name for each in _OURS.values() if each.capabilities.pull)
+    if transfer == PULL:
+        pulling(chosen)
+
+
+def pulling(chosen: Backend) -> tuple[MakeLender, MakePuller]:
+    """What lends and what reads, where decode reads. Raises ConfigurationError when it cannot."""
+    if chosen.lender is None or chosen.puller is None:
+        able = ", ".join(each.name for each in _OURS.values() if each.lender is not None)
         raise ConfigurationError(
             [f"transport {chosen.name} cannot --transfer pull: decode cannot read with it; of ours these can: {able}"]
         )
+    return chosen.lender, chosen.puller
 
 
 def require_trusted(chosen: Backend, *, network: bool, library: bool) -> None:

@@ -7,12 +7,13 @@ from collections.abc import Iterable
 
 import msgspec
 
-from quiesce.control.address import Address, TcpAddress, is_loopback, is_wildcard, parse_address
+from quiesce.control.address import Address, TcpAddress, is_loopback, is_wildcard, parse_address, show_address
 from quiesce.control.security import INSECURE_WARNING, Security, load_security, require_security, require_spanning
 from quiesce.control.srv import check_srv
 from quiesce.errors import ConfigurationError
 from quiesce.protocol.hello import PULL
-from quiesce.transport.registry import auto_for, backend
+from quiesce.transport.registry import Backend, auto_for, backend
+from quiesce.trust.contexts import Tls, load_tls
 from quiesce.worker.peers import peers_of
 from quiesce.worker.settings import WorkerSettings
 
@@ -29,7 +30,8 @@ def security_of(settings: WorkerSettings) -> Security:
 def check_security(settings: WorkerSettings) -> None:
     """Raises ConfigurationError for files that cannot be used, and for a TCP address that nothing protects."""
     security = security_of(settings)
-    require_security([parse_address(settings.listen), *peers_of(settings).values()], security)
+    others = [*peers_of(settings).values(), *map(parse_address, settings.register)]
+    require_security([parse_address(settings.listen), *others], security)
     if settings.workers_srv:
         require_spanning("--workers-srv", security)
         check_srv(settings.workers_srv, settings.dns_server)
@@ -48,17 +50,36 @@ def check_addresses(settings: WorkerSettings, security: Security, addresses: Ite
 
 def check_reach(settings: WorkerSettings) -> None:
     """Raises ConfigurationError when pages could not travel where control does."""
-    if problems := [*_dialling(settings), *_travelling(settings)]:
+    problems = [*_dialling(settings), *_announcing(settings), *_travelling(settings), *_encrypting(settings)]
+    if problems:
         raise ConfigurationError(problems)
+
+
+def encrypts_pages(settings: WorkerSettings) -> bool:
+    """Whether pages go inside TLS. What cannot be is refused by `check_reach` before."""
+    chosen = backend(settings.transport, settings.transfer)
+    return settings.data_tls != "off" and bool(settings.tls_cert) and chosen.secured is not None
+
+
+def pages_tls(settings: WorkerSettings) -> Tls | None:
+    """What page data is encrypted with; None: it is not. Raises ConfigurationError for files that cannot be used."""
+    if not encrypts_pages(settings) or not (settings.tls_cert and settings.tls_key and settings.tls_ca):
+        return None
+    return load_tls(settings.tls_cert, settings.tls_key, settings.tls_ca)
+
+
+def way_of_pages(settings: WorkerSettings) -> Backend:
+    """The backend that carries pages, in plain or over TLS. Raises ConfigurationError."""
+    chosen, tls = backend(settings.transport, settings.transfer), pages_tls(settings)
+    return chosen.secured(tls) if tls and chosen.secured else chosen
 
 
 def with_transport(settings: WorkerSettings) -> WorkerSettings:
     """The settings with `auto` decided, and why it was decided so in the log."""
     if settings.transport != "auto" or settings.role == "aggregated":
         return settings
-    across = bool(_pairing_over_tcp(settings) or settings.workers_srv)
-    chosen = AUTO_BETWEEN_HOSTS if across else auto_for(settings.transfer)
-    if across:
+    chosen = _decided(settings)
+    if _pairs_over_tcp(settings):
         why = "workers pair over TCP, perhaps between hosts, and of what reaches there it alone can stop a late write"
     elif settings.transfer == PULL:
         why = "decode reads, and cannot do so with shm"
@@ -76,6 +97,7 @@ def warn(settings: WorkerSettings) -> None:
         settings.role == _listens(settings)
         and not backend(settings.transport, settings.transfer).shared_pool
         and not is_loopback(settings.data_host)
+        and not encrypts_pages(settings)
     ):
         where = "leave by" if settings.role == "prefill" else "come to"
         told = "pages %s --data-host %s in plain: keep it in a network that is trusted"
@@ -87,12 +109,55 @@ def _listens(settings: WorkerSettings) -> str:
     return "prefill" if settings.transfer == PULL else "decode"
 
 
+def _decided(settings: WorkerSettings) -> str:
+    """The transport, with `auto` decided."""
+    if settings.transport != "auto":
+        return settings.transport
+    return AUTO_BETWEEN_HOSTS if _pairs_over_tcp(settings) else auto_for(settings.transfer)
+
+
+def _encrypting(settings: WorkerSettings) -> list[str]:
+    """Why --data-tls on cannot be."""
+    if settings.data_tls != "on":
+        return []
+    told = "--data-tls on needs"
+    name, files = _decided(settings), (settings.tls_cert, settings.tls_key, settings.tls_ca)
+    no_way = f"{told} --transport tcp: pages of {name} cannot be encrypted"
+    return [
+        *([] if backend(name).secured else [no_way]),
+        *([] if all(files) else [f"{told} --tls-cert, --tls-key and --tls-ca"]),
+    ]
+
+
+def _pairs_over_tcp(settings: WorkerSettings) -> bool:
+    return bool(_pairing_over_tcp(settings) or _learns_over_tcp(settings))
+
+
 def _pairing_over_tcp(settings: WorkerSettings) -> list[TcpAddress]:
     """Where prefill and decode workers meet over TCP: decode dials prefill."""
     met: list[Address] = [*peers_of(settings).values()]
     if settings.role == "prefill":
         met.append(parse_address(settings.listen))
     return [address for address in met if isinstance(address, TcpAddress)]
+
+
+def _learns_over_tcp(settings: WorkerSettings) -> bool:
+    """Whether decode will hear of prefill workers that are perhaps on other hosts."""
+    routers = [parse_address(each) for each in settings.register]
+    remote = any(isinstance(each, TcpAddress) for each in routers)
+    return settings.role == "decode" and (bool(settings.workers_srv) or remote)
+
+
+def _announcing(settings: WorkerSettings) -> list[str]:
+    """What is announced must be an address that can be dialled from where it is announced."""
+    address = parse_address(settings.advertise or settings.listen)
+    if not any(isinstance(parse_address(each), TcpAddress) for each in settings.register):
+        return []
+    if not isinstance(address, TcpAddress):
+        return [f"--register over TCP, and {show_address(address)} ends at this host: --listen on tcp://HOST:PORT"]
+    if is_wildcard(address.host) or (settings.advertise and address.port == 0):
+        return [f"{show_address(address)}: nobody can dial that; say with --advertise where this worker is reached"]
+    return []
 
 
 def _dialling(settings: WorkerSettings) -> list[str]:
@@ -105,7 +170,7 @@ def _dialling(settings: WorkerSettings) -> list[str]:
 
 def _travelling(settings: WorkerSettings) -> list[str]:
     met = _pairing_over_tcp(settings)
-    if not met:
+    if not (met or _learns_over_tcp(settings)):
         return []
     chosen = backend(settings.transport)
     if chosen.shared_pool and settings.transport != "auto":

@@ -52,9 +52,10 @@ def record_of(reports: Sequence[Report]) -> Record:
 
 
 def _entry(report: Report) -> Entry:
-    library = candidate(report.backend).library
+    backend = candidate(report.backend)
+    library = backend.library
     seen = tuple(Observation(each.name, each.holds, each.detail) for each in report.seen)
-    return Entry(report.backend, library, installed_version(library), tuple(sorted(report.derived)), seen)
+    return Entry(backend.name, library, installed_version(library), tuple(sorted(report.derived)), seen)
 
 
 def encode(record: Record) -> bytes:
