@@ -13,7 +13,7 @@ from typing import Any
 from proof.pull.state import PullState
 from proof.structures import Structure
 
-from quiesce.ids import Attempt, AttemptKey, Digest, Peer
+from quiesce.ids import Attempt, AttemptKey, Digest, Incarnation, Peer
 from quiesce.lab.explorer.config import Config
 from quiesce.lab.explorer.lives import life, number_of
 from quiesce.lab.explorer.prefill_side import PrefillSide, holder_of
@@ -44,7 +44,7 @@ class PullTranslation:
     lent: dict[tuple[Peer, AttemptKey], tuple[Any, ...]] = field(default_factory=dict)
     reads: dict[Any, tuple[Any, Any]] = field(default_factory=dict)  # to (target page, source page)
     reported: set[Any] = field(default_factory=set)
-    decodes: set[str] = field(default_factory=set)
+    decodes: set[Incarnation] = field(default_factory=set)
     before: World | None = None
 
     def see(self, label: Any, world: World) -> Structure:
@@ -124,9 +124,9 @@ class PullTranslation:
                     self.lent[me, key] = self._sources_of(side, record)
         for me, key in self.lent:
             there = (me.rank, me.incarnation, key)
-            record = self.sides[me].machine.records.get(key)
+            now = self.sides[me].machine.records.get(key)
             self._note("offered", [there])
-            self._note("taken_back", [] if record is not None and sender_rules.is_lent(record) else [there])
+            self._note("taken_back", [] if now is not None and sender_rules.is_lent(now) else [there])
         self._note("revoked", [(lender.rank, lender.incarnation, key) for lender, key in world.air.shut])
 
     def _sources_of(self, side: PrefillSide, record: Record) -> tuple[Any, ...]:
@@ -199,7 +199,7 @@ class PullTranslation:
             for page in range(config.pages)
             for k in range(config.prefills)
         ]
-        elements = {
+        elements: dict[str, Any] = {
             "Rank": range(config.prefills),
             "Life": sorted({me.incarnation for me in self.sides}),
             "DecodeLife": sorted(self.decodes),
@@ -209,7 +209,7 @@ class PullTranslation:
             "Read": sorted(self.reads),
             "Request": [*sorted({each.digest for each in config.requests}), JUNK],
         }
-        fixed = {
+        fixed: dict[str, set[tuple[Any, ...]]] = {
             "in_lease": {(page, key) for page in pages for key in self.leases if self._is_in(page, key)},
             "lends": {(me.rank, me.incarnation, key, each) for (me, key), all_ in self.lent.items() for each in all_},
         }

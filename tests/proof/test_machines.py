@@ -49,7 +49,7 @@ WORLDS = {
     "capped calls": config(requests=(A, B), pages=4, lease_pages=2, chunks=2, batch=1, window=1, **EVERYTHING),
     "no fault": config(requests=(A, TWIN)),
 }
-PULLED = EVERYTHING | {"rumour": 1, "join": 1}
+PULLED: dict[str, Any] = EVERYTHING | {"rumour": 1, "join": 1}
 PULL_WORLDS = {
     "pull, source pages used again": config(
         pull=True, requests=(A, B, RETRY), pages=2, sources=1, fence=True, **PULLED

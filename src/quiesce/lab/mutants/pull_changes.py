@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from quiesce.ids import AttemptKey
-from quiesce.protocol import lender, lender_windows, puller, puller_holds, puller_reads, puller_rules
+from quiesce.protocol import lender, lender_windows, puller, puller_holds, puller_reads, puller_rules, sender_losses
 from quiesce.protocol.attempt import Phase, PullState
 from quiesce.protocol.messages import Offer
 from quiesce.protocol.receiver_io import Proof, Release, RequestFailed, StopTimers
@@ -121,7 +121,7 @@ def replaced_is_dead(turn: Any, fact: Any) -> None:
         honest_lose(turn, fact)
 
 
-honest_lose = lender.lose
+honest_lose = sender_losses.lose
 
 
 def offer_first(turn: Any, request: Any, key: AttemptKey, lease: Any, fact: Any) -> None:
