@@ -244,10 +244,13 @@ class DecodeWorker(GeneratingWorker):
     # ------------------------------------------------------------ views
 
     def greeting(self) -> list[WorkerFrame]:
-        return [self.welcome(), Peers(self.streams.up()), self.load()]
+        return [self.welcome(), Peers(self.streams.up(), self.streams.troubles()), self.load()]
+
+    def troubles(self) -> tuple[tuple[str, str], ...]:
+        return self.streams.troubles()
 
     def peers_changed(self) -> None:
-        self.links.broadcast(Peers(self.streams.up()))
+        self.links.broadcast(Peers(self.streams.up(), self.streams.troubles()))
 
     def facts(self) -> tuple[tuple[str, str], ...]:
         return (*super().facts(), *transport_facts(self.settings, self.intake.capabilities))

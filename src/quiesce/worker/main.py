@@ -23,7 +23,7 @@ from quiesce.kv.allocator import PageAllocator
 from quiesce.kv.layout import Layout
 from quiesce.kv.storage import Pool
 from quiesce.protocol.dispatch import Attach
-from quiesce.protocol.hello import Hello
+from quiesce.protocol.hello import Hello, OtherVersion
 from quiesce.protocol.registration import Register
 from quiesce.telemetry.logs import configure, ids
 from quiesce.telemetry.metrics import Telemetry
@@ -268,6 +268,8 @@ async def serve_connection(worker: Worker, sock: Connection) -> None:
                 await worker.links.serve(sock, first)
             case Hello() if isinstance(worker, PrefillWorker):
                 await worker.streams.serve(sock, first)
+            case OtherVersion() if isinstance(worker, PrefillWorker):
+                worker.streams.turn_away(sock, first)
             case _:
                 refuse(sock, f"{worker.settings.name} is {worker.settings.role}: nobody pairs with it by HELLO")
     except PeerUnusable as error:

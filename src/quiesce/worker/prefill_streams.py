@@ -15,6 +15,7 @@ from quiesce.control.whereabouts import Places
 from quiesce.errors import BadFrame, HandshakeRefused, PeerUnusable
 from quiesce.ids import Peer
 from quiesce.protocol import wire
+from quiesce.protocol.dispatch import MOST_TROUBLE_CHARS, MOST_TROUBLES
 from quiesce.protocol.hello import Hello
 from quiesce.protocol.messages import Envelope
 from quiesce.protocol.receiver_io import PeerReplaced, Received, ReceiverInput, StreamLost
@@ -44,6 +45,7 @@ class PrefillStreams:
         self._streams: dict[Peer, FrameStream[Envelope]] = {}
         self._homes: dict[str, Address] = {}
         self._lives: dict[str, Peer] = {}
+        self._troubles: dict[Address, str] = {}
         self._tasks: dict[Address, asyncio.Task[None]] = {}
 
     def expect(self, places: Places) -> None:
@@ -53,6 +55,7 @@ class PrefillStreams:
         """
         self._places = places
         self._tasks = {address: task for address, task in self._tasks.items() if not task.done()}
+        self._troubles = {address: told for address, told in self._troubles.items() if address in places}
         for address in places:
             if address not in self._tasks:
                 self._tasks[address] = asyncio.create_task(self._keep(address), name=f"peer {show_address(address)}")
@@ -67,6 +70,12 @@ class PrefillStreams:
 
     def up(self) -> tuple[str, ...]:
         return tuple(sorted(name for name in self._lives if self.grants_of(name)))
+
+    def troubles(self) -> tuple[tuple[str, str], ...]:
+        """Who is expected and cannot be paired with, and why."""
+        told = [(address, self._troubles[address]) for address in self._places if address in self._troubles]
+        named = [(self._places[address] or show_address(address), reason) for address, reason in told]
+        return tuple((name[:MOST_TROUBLE_CHARS], why[:MOST_TROUBLE_CHARS]) for name, why in named[:MOST_TROUBLES])
 
     def send(self, envelope: Envelope) -> None:
         """Send to a prefill life; without a stream the message is dropped and sent again by the machine's clock."""
@@ -97,6 +106,8 @@ class PrefillStreams:
         level = logging.WARNING if address in self._places else logging.INFO
         name = self._places.get(address) or show_address(address)
         log.log(level, "a prefill worker cannot be used", extra=ids(worker_name=name, reason=trouble))
+        self._troubles[address] = trouble
+        self._host.peers_changed()
 
     async def _try(self, address: Address) -> tuple[bool, str]:
         """Connect and hear a prefill worker until its stream ends; whether it was joined, and what ended it."""
@@ -147,6 +158,7 @@ class PrefillStreams:
             raise
         self._homes[name] = address
         self._streams[prefill] = stream
+        self._troubles.pop(address, None)
         log.info("a prefill worker joined", extra=ids(worker_name=name, peer=prefill))
         self._host.peers_changed()
         try:
