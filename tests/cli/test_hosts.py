@@ -46,6 +46,7 @@ class Deployment:
         self._decode = f"tcp://{near.address}:{near.free_port()}"
         self.port, self.data_port = near.free_port(), near.free_port()
         self._told = (*SMALL, *more)
+        self._data = ("--data-host", near.address, "--data-port", str(self.data_port))
 
     def start(self) -> None:
         self.prefill()
@@ -66,8 +67,7 @@ class Deployment:
         self.router("--workers-srv", "_workers._tcp.quiesce.test", *server)
 
     def decode(self, *peers: str) -> None:
-        named = ("--name", "decode-0", "--listen", self._decode, "--data-host", self._near.address)
-        named += ("--data-port", str(self.data_port))
+        named = ("--name", "decode-0", "--listen", self._decode, *self._data)
         self._processes.start(self._near, "decode", "decode-0", *named, *peers, *self._told)
 
     def router(self, *workers: str) -> None:
