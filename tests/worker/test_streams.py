@@ -103,7 +103,7 @@ def hello_as(member: Member[Any], **changes: Any) -> Hello:
 
 async def join(house: House, decode: Member[Any], hello: Hello) -> FrameStream[Envelope]:
     """Pair with prefill-0 as if we were a decode worker, with the memory of `decode`."""
-    descriptor, fds = decode.worker._transport.describe(Peer(0, mint_incarnation()))
+    descriptor, fds = decode.worker.intake.describe(Peer(0, mint_incarnation()))
     sock = await dial(house.members["prefill-0"].path)
     opened = await offer(sock, hello, lambda _: (descriptor, fds))
     opened.close()
@@ -133,7 +133,7 @@ async def test_memory_that_is_not_as_described_is_refused(house: House) -> None:
     await house.prefill()
     decode = await house.decode()
     sock = await dial(house.members["prefill-0"].path)
-    _, fds = decode.worker._transport.describe(Peer(0, mint_incarnation()))
+    _, fds = decode.worker.intake.describe(Peer(0, mint_incarnation()))
     opened = await offer(sock, hello_as(decode), lambda _: (b"no descriptor", fds))
     opened.close()
     stream = FrameStream(sock, wire.decode, "prefill-0")
@@ -207,7 +207,7 @@ async def test_a_lost_tag_ends_one_answer_and_nothing_else(house: House) -> None
     decode = await house.decode(quarantine_budget=1.0)
     victim = house.desk.ask(prompt_ids(14, 1), *BOTH, max_tokens=200)
     await victim.said(2)
-    decode.worker.parts.pool.tags[next(iter(decode.worker.handoffs.values())).allocation.pages[0]] = 1
+    decode.worker.parts.pool.tags[next(iter(decode.worker.handoffs.values())).lease.pages[0]] = 1
     assert await victim.end("decode-0") == "context_changed"
     beside = house.desk.ask(prompt_ids(14, 2), *BOTH, max_tokens=6)
     assert await beside.end("decode-0") == "length"
@@ -216,7 +216,7 @@ async def test_a_lost_tag_ends_one_answer_and_nothing_else(house: House) -> None
     assert view.pages["quarantined"] >= 4
     assert view.pages["quarantined"] + view.pages["free"] + view.pages["cached"] == decode.worker.parts.pool.pages
     assert not view.rooms
-    assert decode.worker._seats.free == decode.worker.parts.pool.slots
+    assert decode.worker._landing.free_seats == decode.worker.parts.pool.slots
 
 
 # ---------------------------------------------------------------- settings

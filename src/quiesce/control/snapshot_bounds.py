@@ -12,7 +12,7 @@ from quiesce.control.bounds import (
     check_one_of,
     check_text,
 )
-from quiesce.protocol.dispatch import PageRange, RoomView, Welcome, WorkerSnapshot
+from quiesce.protocol.dispatch import MOST_TROUBLE_CHARS, MOST_TROUBLES, PageRange, RoomView, Welcome, WorkerSnapshot
 
 ROLES = ("prefill", "decode", "aggregated")
 MAX_STATES = 64
@@ -27,7 +27,7 @@ def check_welcome(frame: Welcome) -> None:
     check_text("model_fingerprint", frame.model_fingerprint)
     for field in ("context_length", "page_size", "version", "max_running"):
         check_int(field, getattr(frame, field), 1)
-    for field in ("pool_tokens", "max_queue"):
+    for field in ("pool_tokens", "max_queue", "landing_tokens"):
         check_int(field, getattr(frame, field))
 
 
@@ -38,14 +38,24 @@ def check_snapshot(snapshot: WorkerSnapshot) -> None:
     check_int("page_size", snapshot.page_size, 1)
     for field in ("running", "waiting", "routers"):
         check_int(field, getattr(snapshot, field))
-    check_count("pages", snapshot.pages, MAX_STATES)
-    for state, pages in snapshot.pages.items():
-        check_text("pages", state)
-        check_int("pages", pages)
+    for field in ("pages", "landing"):
+        counts = getattr(snapshot, field)
+        check_count(field, counts, MAX_STATES)
+        for state, pages in counts.items():
+            check_text(field, state)
+            check_int(field, pages)
+    check_troubles(snapshot.troubles)
     for found in snapshot.ranges:
         _check_range(found)
     for room in snapshot.rooms:
         _check_room(room)
+
+
+def check_troubles(troubles: tuple[tuple[str, str], ...]) -> None:
+    check_count("troubles", troubles, MOST_TROUBLES)
+    for name, reason in troubles:
+        check_text("troubles", name, MOST_TROUBLE_CHARS, least_chars=1)
+        check_text("troubles", reason, MOST_TROUBLE_CHARS)
 
 
 def _check_range(found: PageRange) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from quiesce.errors import UsageError
 from quiesce.ids import Attempt, AttemptKey, Peer
 from quiesce.lab.explorer.local_moves import ENDED_BY_CLIENT
 from quiesce.lab.gate import (
@@ -29,7 +30,6 @@ from quiesce.protocol.receiver_io import (
     FenceProved,
     PeerReplaced,
     Received,
-    ReceiverInput,
     StreamLost,
     Timer,
     TimerFired,
@@ -40,15 +40,17 @@ from quiesce.protocol.sender_io import (
     DecodeReplaced,
     Heard,
     Outcome,
-    SenderInput,
     SenderTimerFired,
     WriteSettled,
 )
-from quiesce.transport.contract import Receiver, Sender
 from quiesce.worker.decode import DecodeWorker
+from quiesce.worker.intake import DecodeInput, MakeIntake
 from quiesce.worker.links import Link
+from quiesce.worker.outlet import MakeOutlet, PrefillInput
 from quiesce.worker.prefill import PrefillWorker
 from quiesce.worker.process import Parts
+from quiesce.worker.push_intake import PushIntake
+from quiesce.worker.push_outlet import PushOutlet
 
 
 def obey_gate(gate: Gate, order: GateOrder) -> bool:
@@ -72,8 +74,8 @@ def obey_gate(gate: Gate, order: GateOrder) -> bool:
 class GatedPrefill(PrefillWorker):
     """Halves of requests, cancels, messages, computed chunks, clocks and writes wait."""
 
-    def __init__(self, parts: Parts, transport: Sender, gate: Gate, placement: GatedPlacement) -> None:
-        super().__init__(parts, transport)
+    def __init__(self, parts: Parts, make_outlet: MakeOutlet, gate: Gate, placement: GatedPlacement) -> None:
+        super().__init__(parts, make_outlet)
         self._gate = gate
         self._loop = asyncio.get_running_loop()
         self._held: dict[tuple[AttemptKey, int], int] = {}
@@ -85,7 +87,7 @@ class GatedPrefill(PrefillWorker):
     def cancel(self, frame: Cancel, link: Link) -> None:
         self._gate.hold(lambda: super(GatedPrefill, self).cancel(frame, link), "cancel", request=frame.request)
 
-    def feed(self, event: SenderInput) -> None:
+    def feed(self, event: PrefillInput) -> None:
         go = partial(super().feed, event)
         match event:
             case Heard(envelope=envelope):
@@ -108,7 +110,9 @@ class GatedPrefill(PrefillWorker):
         self._loop.call_soon_threadsafe(self._hold_write, write, gate)
 
     def _hold_write(self, write: int, gate: WriteGate) -> None:
-        key, number, job = self._executor._writes[write]
+        if not isinstance(self.outlet, PushOutlet):
+            raise UsageError("Gates hold writes: they need --transfer push.")
+        key, number, job = self.outlet.executor._writes[write]
         self._held[key, number] = self._gate.hold_write(gate, job.request.id)
 
     def obey(self, order: GateOrder) -> None:
@@ -122,8 +126,8 @@ class GatedPrefill(PrefillWorker):
 class GatedDecode(DecodeWorker):
     """Halves of requests, cancels, messages, clocks and what is learnt of peers wait."""
 
-    def __init__(self, parts: Parts, transport: Receiver, gate: Gate) -> None:
-        super().__init__(parts, transport)
+    def __init__(self, parts: Parts, make_intake: MakeIntake, gate: Gate) -> None:
+        super().__init__(parts, make_intake)
         self._gate = gate
 
     def submit(self, frame: Submit, link: Link) -> None:
@@ -134,7 +138,7 @@ class GatedDecode(DecodeWorker):
         told = Cancel(frame.request, ENDED_BY_CLIENT) if self._gate.armed else frame
         self._gate.hold(lambda: super(GatedDecode, self).cancel(told, link), "cancel", request=frame.request)
 
-    def feed(self, event: ReceiverInput) -> None:
+    def feed(self, event: DecodeInput) -> None:
         go = partial(super().feed, event)
         match event:
             case Received(envelope=envelope):
@@ -154,6 +158,8 @@ class GatedDecode(DecodeWorker):
             case Fire(attempt, timer):
                 super().feed(TimerFired(Attempt(attempt), Timer[timer]))
             case Forge(attempt):
-                prefill = self._driver.state.attempts[Attempt(attempt)].grants[0]
+                if not isinstance(self.intake, PushIntake):
+                    raise UsageError("Gates forge what a writer says: they need --transfer push.")
+                prefill = self.intake.driver.state.attempts[Attempt(attempt)].grants[0]
                 me = Peer(0, self.parts.incarnation)
                 self.feed(Received(Envelope(prefill, me, Attempt(attempt), AbortAck())))

@@ -116,7 +116,7 @@ class Attach(msgspec.Struct, frozen=True, tag="attach"):
 class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
     """worker -> router, first: what this worker is and what it can admit. `version` is its `DISPATCH_VERSION`.
 
-    `max_running` is how many requests it generates for at once.
+    `max_running` is how many requests it generates for at once. `landing_tokens`: 0 where prompts land in the pool.
     """
 
     worker: str
@@ -131,12 +131,21 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
     facts: tuple[tuple[str, str], ...] = ()
     version: int = 1
     max_running: int = 32
+    landing_tokens: int = 0
+
+
+MOST_TROUBLES = 64
+MOST_TROUBLE_CHARS = 1024
 
 
 class Peers(msgspec.Struct, frozen=True, tag="peers"):
-    """decode -> router: the prefill workers (by name) that HELLO has accepted and whose streams are up now."""
+    """decode -> router: the prefill workers (by name) that HELLO has accepted and whose streams are up now.
+
+    `troubles` are those that it cannot be paired with: (name, or address where no name is known; why not, in words).
+    """
 
     prefills: tuple[str, ...]
+    troubles: tuple[tuple[str, str], ...] = ()
 
 
 LEAVING = "draining"
@@ -242,7 +251,10 @@ class RoomView(msgspec.Struct, frozen=True):
 
 
 class WorkerSnapshot(msgspec.Struct, frozen=True):
-    """What `quiesce inspect` shows of one worker; counts are pages. `routers` are attached to it."""
+    """What `quiesce inspect` shows of one worker; counts are pages. `routers` are attached to it.
+
+    `landing` are pages that writes land in, by state, where that is not the pool.
+    """
 
     worker: str
     role: str
@@ -254,6 +266,8 @@ class WorkerSnapshot(msgspec.Struct, frozen=True):
     running: int
     waiting: int
     routers: int = 0
+    troubles: tuple[tuple[str, str], ...] = ()
+    landing: dict[str, int] = {}
 
 
 class Inspected(msgspec.Struct, frozen=True, tag="inspected"):

@@ -8,10 +8,19 @@ import msgspec
 
 from quiesce.kv.storage import Pool
 from quiesce.protocol.admission import Limits
+from quiesce.protocol.hello import PULL
 from quiesce.transport.contract import Receiver, Sender
+from quiesce.transport.pulling import Lender, Puller
+from quiesce.transport.registry import pulling
 from quiesce.worker.decode import DecodeWorker
+from quiesce.worker.intake import MakeIntake
+from quiesce.worker.outlet import MakeOutlet
 from quiesce.worker.prefill import PrefillWorker
 from quiesce.worker.process import Parts
+from quiesce.worker.pull_intake import PullIntake
+from quiesce.worker.pull_outlet import PullOutlet
+from quiesce.worker.push_intake import PushIntake
+from quiesce.worker.push_outlet import PushOutlet
 from quiesce.worker.reach import way_of_pages
 from quiesce.worker.settings import WorkerSettings
 
@@ -24,6 +33,16 @@ def _receiver(pool: Pool, settings: WorkerSettings) -> Receiver:
     return way_of_pages(settings).receiver(pool, settings.data_host, settings.data_port)
 
 
+def _lender(pool: Pool, settings: WorkerSettings) -> Lender:
+    lender, _ = pulling(way_of_pages(settings))
+    return lender(pool, settings.data_host, settings.data_port)
+
+
+def _puller(pool: Pool, settings: WorkerSettings) -> Puller:
+    _, puller = pulling(way_of_pages(settings))
+    return puller(pool, 1, settings.call_deadline_s)
+
+
 def _admit_as_sized(limits: Limits) -> Limits:
     return limits
 
@@ -33,9 +52,26 @@ class Compose(msgspec.Struct, frozen=True):
 
     sender: Callable[[Pool, WorkerSettings], Sender] = _sender
     receiver: Callable[[Pool, WorkerSettings], Receiver] = _receiver
+    lender: Callable[[Pool, WorkerSettings], Lender] = _lender
+    puller: Callable[[Pool, WorkerSettings], Puller] = _puller
     door_limits: Callable[[Limits], Limits] = _admit_as_sized
-    prefill: Callable[[Parts, Sender], PrefillWorker] = PrefillWorker
-    decode: Callable[[Parts, Receiver], DecodeWorker] = DecodeWorker
+    prefill: Callable[[Parts, MakeOutlet], PrefillWorker] = PrefillWorker
+    decode: Callable[[Parts, MakeIntake], DecodeWorker] = DecodeWorker
+
+    def intake(self, parts: Parts) -> MakeIntake:
+        """How a prompt's pages come to a decode worker."""
+        if parts.settings.transfer == PULL:
+            return lambda host, landing, record: PullIntake(host, landing, parts, self.puller, record)
+        receiver = self.receiver(parts.pool if parts.landing is None else parts.landing.pool, parts.settings)
+        return lambda host, landing, record: PushIntake(host, landing, parts, receiver, record)
+
+    def outlet(self, parts: Parts) -> MakeOutlet:
+        """How a prefill worker's pages leave it."""
+        if parts.settings.transfer == PULL:
+            lender = self.lender(parts.pool, parts.settings)
+            return lambda host, record: PullOutlet(host, parts, lender, record)
+        sender = self.sender(parts.pool, parts.settings)
+        return lambda host, record: PushOutlet(host, parts, sender, record)
 
 
 PRODUCT = Compose()
