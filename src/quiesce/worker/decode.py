@@ -8,6 +8,7 @@ import time
 
 import msgspec
 
+from quiesce.control.whereabouts import Whereabouts
 from quiesce.errors import OutOfPages, RequestRejected, invariant
 from quiesce.ids import Attempt, RequestId
 from quiesce.kv.allocator import PageState
@@ -74,6 +75,7 @@ class DecodeWorker(GeneratingWorker):
             self.trace.record,
         )
         self.streams = PrefillStreams(parts, transport, self)
+        self.where = Whereabouts(self.streams.expect)
 
     # ------------------------------------------------------------ the door
 
@@ -323,7 +325,7 @@ class DecodeWorker(GeneratingWorker):
     async def _follow_peers(self) -> None:
         """Follow who there is. An error that nobody foresaw ends this worker, not just the following."""
         try:
-            await follow_peers(self.parts, self.streams)
+            await follow_peers(self.parts, self.where)
         except Exception as error:
             self.give_up(error)
 

@@ -88,12 +88,17 @@ class PrefillStreams:
             while address in self._places:
                 joined, trouble = await self._try(address)
                 if trouble != said or joined:
-                    name = self._places.get(address) or show_address(address)
-                    log.warning("a prefill worker cannot be used", extra=ids(worker_name=name, reason=trouble))
+                    self._tell_trouble(address, trouble)
                 round_, said = (0 if joined else round_ + 1), trouble
                 await asyncio.sleep(backoff_s(0.05, round_, most_s=1.0))
         except Exception as error:
             self._host.give_up(error)
+
+    def _tell_trouble(self, address: Address, trouble: str) -> None:
+        """The end of one that nobody names any more is no trouble."""
+        level = logging.WARNING if address in self._places else logging.INFO
+        name = self._places.get(address) or show_address(address)
+        log.log(level, "a prefill worker cannot be used", extra=ids(worker_name=name, reason=trouble))
 
     async def _try(self, address: Address) -> tuple[bool, str]:
         """Connect and hear a prefill worker until its stream ends; whether it was joined, and what ended it."""
