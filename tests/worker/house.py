@@ -109,8 +109,9 @@ class House:
         self, name: str = "decode-0", peers: tuple[str, ...] = ("prefill-0",), **changes: Any
     ) -> Member[DecodeWorker]:
         addresses = tuple(f"{peer}={self.address_of(peer)}" for peer in peers)
+        compose: Compose = changes.pop("compose", Compose())
         told = settings("decode", name, **self._at(name), peer=addresses, **changes)
-        member: Member[DecodeWorker] = await self._open(told, WriteFaults(), Compose())
+        member: Member[DecodeWorker] = await self._open(told, WriteFaults(), compose)
         await self.desk.paired(name, *(peer for peer in peers if peer in self.members))
         return member
 

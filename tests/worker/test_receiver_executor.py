@@ -108,9 +108,9 @@ class Desk:
         layout = Layout(layers=1, kv_heads=1, head_dim=4, page_size=PAGE)
         self.pool = Pool.private(layout, 8, 4)
         self.allocator = PageAllocator(8, PageTag(100))
-        self.landing = DirectLanding(self.pool, self.allocator)
         self.telemetry = Telemetry("decode", "decode-0")
         self.transport = FakeReceiver()
+        self.landing = DirectLanding(self.pool, self.allocator, self.transport)
         self.handoffs: dict[Attempt, Handoff] = {}
         self.did: list[tuple[str, object]] = []
         self.fed: asyncio.Queue[ReceiverInput] = asyncio.Queue()
@@ -122,7 +122,7 @@ class Desk:
             self.telemetry,
             VOCAB,
         )
-        places = self.landing.take(layout.pages_for(PROMPT), "r")
+        places = self.landing.take(layout.pages_for(PROMPT), "r", (PEER,))
         generation = Generation(GREEDY, 0, frozenset(), 8)
         self.prefixes = PrefixCache(self.allocator, PAGE)
         asked = request(prompt_ids(PROMPT))

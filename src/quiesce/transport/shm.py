@@ -63,8 +63,8 @@ class ShmSender:
     ) -> None:
         self._pool = pool
         self._placement = placement or Placement()
-        self._flights: Flights[ShmTarget, Write] = Flights(call_deadline_s)
-        self._targets: list[ShmTarget] = []
+        self._flights: Flights[Mapped, Write] = Flights(call_deadline_s)
+        self._targets: list[Mapped] = []
         self._lock = threading.Lock()  # guards `running` and `closed` of targets
         self._threads = [
             threading.Thread(target=self._run, name=f"transfer-{number}", daemon=True) for number in range(threads)
@@ -104,6 +104,8 @@ class ShmSender:
         self._flights.launch(target, write, len(write.source_pages) * self._pool.layout.page_bytes)
 
     def completions(self) -> list[Completion]:
+        for target in self._targets:
+            target.tidy()
         return self._flights.completions()
 
     def close_target(self, target: Target) -> None:

@@ -19,7 +19,7 @@ from quiesce.kv.layout import Layout
 from quiesce.kv.runs import Pages
 from quiesce.kv.storage import Pool
 from quiesce.transport.shm import SHM_CAPABILITIES, ShmDescriptor
-from quiesce.transport.shm_targets import NOTICE, SEGMENT_SLOTS
+from quiesce.transport.shm_targets import MOST_NOTICES, NOTICE, SEGMENT_SLOTS
 from quiesce.transport.writer_deaths import WriterDeaths
 
 
@@ -33,10 +33,15 @@ class _Channel:
 
     def send(self, tag: PageTag, pages: int, fds: Sequence[int] = ()) -> None:
         """Raises OSError when there is no room, or no peer."""
-        while self.late:
-            socket.send_fds(self.mine, [NOTICE.pack(self.late[0], 0)], [])
-            del self.late[0]
-        socket.send_fds(self.mine, [NOTICE.pack(tag, pages)], fds)
+        while len(self.late) >= MOST_NOTICES:
+            self._send([], [])
+        self._send([NOTICE.pack(tag, pages)], fds)
+
+    def _send(self, notices: list[bytes], fds: Sequence[int]) -> None:
+        """These, and as many of those that are late as there is room for."""
+        late = self.late[: MOST_NOTICES - len(notices)]
+        socket.send_fds(self.mine, [*(NOTICE.pack(tag, 0) for tag in late), *notices], fds)
+        del self.late[: len(late)]
 
     def say_over(self, tag: PageTag) -> None:
         try:

@@ -1,8 +1,8 @@
 """Peers' memory as a shm sender sees it: one pool for all leases, or a segment for each.
 
 A segment is memory of one lease and of no other, ever. Its descriptor comes over a channel before the lease is
-published, as a datagram: the lease's tag and its number of pages; no pages says that the lease is over. What is written
-after that lands in memory that nobody reads, and that the kernel takes back with its last mapping.
+published, with the lease's tag and its number of pages; no pages says that a lease is over. What is written after that
+lands in memory that nobody reads, and that the kernel takes back with its last mapping.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from quiesce.kv.storage import Pool
 CLOSED = "the target is closed"
 OVER = "the lease is over, or never had a segment"
 NOTICE = struct.Struct("<QI")
-"""Tag and pages."""
+"""Tag and pages. A datagram has up to `MOST_NOTICES`; its descriptor is of the one that has pages."""
+MOST_NOTICES = 128
 SEGMENT_SLOTS = 1
 MOST_SEGMENTS = 16_384
 """Mapped at once; a peer that lends more is not understood."""
@@ -55,6 +56,9 @@ class ShmTarget:
             last = self.closed and self.running == 0
         if last:
             self.pool.close()
+
+    def tidy(self) -> None:
+        """Nothing of it is over before it is closed."""
 
     def close(self) -> None:
         """Nobody enters any more; the mapping goes with the last who leaves."""
@@ -114,7 +118,7 @@ class SegmentTarget:
                 self._end(tag)
 
     def tidy(self) -> None:
-        """Unmap what is over."""
+        """Unmap what is over: asked now and then, also when no write comes."""
         with self._lock:
             if not self.closed:
                 self._hear()
@@ -123,32 +127,39 @@ class SegmentTarget:
         """Read all that came. What is nonsense is dropped: writes that count on it find no segment."""
         while True:
             try:
-                notice, fds, _, _ = socket.recv_fds(self._channel, NOTICE.size + 1, 1, socket.MSG_DONTWAIT)
+                notices, fds, _, _ = socket.recv_fds(self._channel, MOST_NOTICES * NOTICE.size + 1, 1)
             except BlockingIOError:
                 return
             except OSError as error:
                 log.warning("a channel of segments broke: %s", error)
                 return
-            if not notice:
+            if not notices:
                 return  # the peer has ended
             try:
-                self._take(notice, fds)
+                self._take(notices, fds)
             finally:
                 for fd in fds:
                     os.close(fd)
 
-    def _take(self, notice: bytes, fds: list[int]) -> None:
-        tag, pages = NOTICE.unpack(notice) if len(notice) == NOTICE.size else (0, 0)
-        may_map = len(fds) == 1 and tag not in self._segments and len(self._segments) < MOST_SEGMENTS
-        if pages == 0:
-            self._end(tag)
-        elif may_map and pages <= self.pages:
-            try:
-                self._segments[tag] = _Segment(Pool.attach(fds[0], self._layout, pages, SEGMENT_SLOTS))
-            except HandshakeRefused as error:
-                log.warning("a segment cannot be mapped: %s", error)
-        else:
+    def _take(self, notices: bytes, fds: list[int]) -> None:
+        if len(notices) % NOTICE.size:
+            log.warning("%d bytes on a channel of segments are no notices", len(notices))
+            return
+        for tag, pages in NOTICE.iter_unpack(notices):
+            if pages:
+                self._map(tag, pages, fds)
+            else:
+                self._end(tag)
+
+    def _map(self, tag: int, pages: int, fds: list[int]) -> None:
+        may_map = tag not in self._segments and len(self._segments) < MOST_SEGMENTS
+        if len(fds) != 1 or pages > self.pages or not may_map:
             log.warning("a segment of %d pages with %d descriptors is refused", pages, len(fds))
+            return
+        try:
+            self._segments[tag] = _Segment(Pool.attach(fds[0], self._layout, pages, SEGMENT_SLOTS))
+        except HandshakeRefused as error:
+            log.warning("a segment cannot be mapped: %s", error)
 
     def _end(self, tag: int) -> None:
         if tag in self._segments:
@@ -165,7 +176,9 @@ class SegmentTarget:
 def _socket_of(fd: int) -> socket.socket:
     own = os.dup(fd)
     try:
-        return socket.socket(fileno=own)
+        channel = socket.socket(fileno=own)
+        channel.setblocking(False)
+        return channel
     except OSError as error:
         os.close(own)
         raise HandshakeRefused(f"what the peer passed as its channel is no socket: {error}") from error

@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from quiesce.errors import MachineLacksError
+from quiesce.kv.layout import Layout
 from quiesce.kv.storage import Pool
 from quiesce.protocol.admission import Limits
 from quiesce.protocol.hello import PULL
@@ -13,6 +15,8 @@ from quiesce.transport.contract import Receiver, Sender
 from quiesce.transport.pulling import Lender, Puller
 from quiesce.transport.registry import pulling
 from quiesce.worker.decode import DecodeWorker
+from quiesce.worker.landing_memory import LandingSpace
+from quiesce.worker.landing_space import landing_space
 from quiesce.worker.outlet import MakeOutlet
 from quiesce.worker.prefill import PrefillWorker
 from quiesce.worker.process import Parts
@@ -28,6 +32,13 @@ def _sender(pool: Pool, settings: WorkerSettings) -> Sender:
 
 def _receiver(pool: Pool, settings: WorkerSettings) -> Receiver:
     return way_of_pages(settings).receiver(pool, settings.data_host, settings.data_port)
+
+
+def _segments(space: LandingSpace, settings: WorkerSettings) -> Receiver:
+    lend = way_of_pages(settings).segmented
+    if lend is None:
+        raise MachineLacksError(f"transport {settings.transport} has no segments")
+    return lend(space.layout, space.allocator.pages)
 
 
 def _lender(pool: Pool, settings: WorkerSettings) -> Lender:
@@ -49,6 +60,8 @@ class Compose(msgspec.Struct, frozen=True):
 
     sender: Callable[[Pool, WorkerSettings], Sender] = _sender
     receiver: Callable[[Pool, WorkerSettings], Receiver] = _receiver
+    landing: Callable[[WorkerSettings, Layout, int], LandingSpace] = landing_space
+    segments: Callable[[LandingSpace, WorkerSettings], Receiver] = _segments
     lender: Callable[[Pool, WorkerSettings], Lender] = _lender
     puller: Callable[[Pool, WorkerSettings], Puller] = _puller
     door_limits: Callable[[Limits], Limits] = _admit_as_sized

@@ -9,14 +9,14 @@ import time
 import msgspec
 
 from quiesce.control.whereabouts import Whereabouts
-from quiesce.errors import OutOfPages, RequestRejected, invariant
+from quiesce.errors import OutOfPages, PeerUnusable, RequestRejected, invariant
 from quiesce.ids import Attempt, RequestId
 from quiesce.kv.allocator import PageState
 from quiesce.kv.prefix_cache import Reader
-from quiesce.kv.runs import Pages, pack_runs
+from quiesce.kv.runs import Pages
 from quiesce.protocol import receiver
 from quiesce.protocol.dispatch import Accepted, Load, Peers, RoomView, WorkerFrame, WorkerSnapshot
-from quiesce.protocol.messages import Envelope, Failure, Fault, Lease
+from quiesce.protocol.messages import Envelope, Failure, Fault
 from quiesce.protocol.receiver import ReceiverState
 from quiesce.protocol.receiver_io import Abandon, Attach, Finished, ReceiverEffect, ReceiverInput, Reserve
 from quiesce.telemetry.logs import ids
@@ -27,6 +27,7 @@ from quiesce.worker.greeting import transport_facts
 from quiesce.worker.handoff import Handoff, Places
 from quiesce.worker.headroom import growth_pages
 from quiesce.worker.landing import DirectLanding, Landing
+from quiesce.worker.landing_memory import memory_of
 from quiesce.worker.peer_discovery import follow_peers
 from quiesce.worker.prefill_streams import PrefillStreams
 from quiesce.worker.priority_queue import PriorityQueue
@@ -62,10 +63,7 @@ class DecodeWorker(GeneratingWorker):
         self._waiting: PriorityQueue[RequestId, Waiting] = PriorityQueue()
         self._attempts: dict[RequestId, Attempt] = {}
         self._reserving: Handoff | None = None
-        self._landing: Landing = DirectLanding(parts.pool, parts.allocator)
-        if parts.landing is not None:
-            told = self.telemetry, self.pool_changed
-            self._landing = StagedLanding(parts.landing, parts.pool, parts.allocator, *told)
+        self._landing = self._landing_of(parts, transport)
         vocab_size = parts.engine.config.vocab_size
         self._executor = ReceiverExecutor(self, self.settings, self._landing, transport, self.telemetry, vocab_size)
         self._driver: Driver[ReceiverState, ReceiverInput, ReceiverEffect] = Driver(
@@ -76,6 +74,12 @@ class DecodeWorker(GeneratingWorker):
         )
         self.streams = PrefillStreams(parts, transport, self)
         self.where = Whereabouts(self.streams.expect)
+
+    def _landing_of(self, parts: Parts, transport: Receiver) -> Landing:
+        if parts.landing is None:
+            return DirectLanding(parts.pool, parts.allocator, transport)
+        memory = memory_of(parts.landing, transport)
+        return StagedLanding(parts.landing, memory, parts.pool, parts.allocator, self.telemetry, self.pool_changed)
 
     # ------------------------------------------------------------ the door
 
@@ -107,20 +111,25 @@ class DecodeWorker(GeneratingWorker):
         """Reserve for waiting requests, in their order, while pages and seats last; nobody passes the first."""
         while self._waiting and self._may_reserve():
             waiting = self._waiting.first
-            if not self.streams.grants_of(waiting.request.submit.prefill):
-                self._waiting.pop_first()
-                self.tell_failed(waiting.request.id, PAIR_LOST)
-                continue
-            if not self.has_room_for(waiting.request.prompt_tokens):
-                self._waiting.pop_first()
-                self.tell_failed(waiting.request.id, self.no_room())
-                continue
+            failure = self._hopeless(waiting.request)
             try:
-                reader, places = self._take_places(waiting.request, waiting.generation)
+                taken = None if failure else self._take_places(waiting.request, waiting.generation)
             except OutOfPages:
                 return
+            except PeerUnusable as error:
+                log.warning("a lease cannot be passed on", extra=ids(request=waiting.request.id, reason=error))
+                failure, taken = PAIR_LOST, None
             self._waiting.pop_first()
-            self._reserve(waiting, reader, places)
+            if taken is not None:
+                self._reserve(waiting, *taken)
+            elif failure is not None:
+                self.tell_failed(waiting.request.id, failure)
+
+    def _hopeless(self, request: Request) -> Failure | None:
+        """Why nothing can ever be reserved for it."""
+        if not self.streams.grants_of(request.submit.prefill):
+            return PAIR_LOST
+        return None if self.has_room_for(request.prompt_tokens) else self.no_room()
 
     def _may_reserve(self) -> bool:
         """Hand-offs under way and running sequences share a bounded number of rows; held attempts take none."""
@@ -135,8 +144,9 @@ class DecodeWorker(GeneratingWorker):
         try:
             if not self.may_take(n_pages, request, generation):
                 raise OutOfPages(f"{n_pages} pages are wanted")
-            return reader, self._landing.take(n_pages, request.id)
-        except OutOfPages:
+            grants = self.streams.grants_of(request.submit.prefill)
+            return reader, self._landing.take(n_pages, request.id, grants)
+        except (OutOfPages, PeerUnusable):
             reader.leave()
             raise
 
@@ -166,15 +176,13 @@ class DecodeWorker(GeneratingWorker):
         return reader
 
     def _reserve(self, waiting: Waiting, reader: Reader, places: Places) -> None:
-        request, leased = waiting.request, places.lease
+        request = waiting.request
         self.count_prefix(reader)
         self._reserving = Handoff(request, waiting.generation, places, reader)
-        self._transport.arm(leased.tag, leased.pages, places.seat)
-        lease = Lease(leased.tag, len(leased.pages), pack_runs(leased.pages), places.seat)
         grants = self.streams.grants_of(request.submit.prefill)
         held_tokens = self._reserving.held_pages * self.settings.page_size
         whole = request.prompt_tokens
-        self.feed(Reserve(request.id, request.room, request.digest, (lease,), grants, whole, held_tokens))
+        self.feed(Reserve(request.id, request.room, request.digest, (places.published,), grants, whole, held_tokens))
 
     def minted(self, attempt: Attempt, request: RequestId) -> None:
         invariant(self._reserving is not None, "minted_follows_reserve", str(attempt))

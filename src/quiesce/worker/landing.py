@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from quiesce.ids import Peer
 from quiesce.integrity.coverage import check_coverage
 from quiesce.kv.allocator import PageAllocator, PageState
 from quiesce.kv.layout import Layout
 from quiesce.kv.storage import Pool
 from quiesce.protocol.messages import Failure
 from quiesce.protocol.receiver_io import Verify
+from quiesce.transport.contract import Receiver
 from quiesce.worker.handoff import Handoff, Places
+from quiesce.worker.landing_memory import SharedMemory
 from quiesce.worker.seats import Seats
 
 Then = Callable[[Failure | None], None]
@@ -31,8 +34,11 @@ class Landing(Protocol):
     def has_room_for(self, n_pages: int) -> bool:
         """Whether so many pages of context can ever land: pages in quarantine do not come back by themselves."""
 
-    def take(self, n_pages: int, owner: str) -> Places:
-        """Pages and a seat, all of them or nothing. Raises OutOfPages."""
+    def take(self, n_pages: int, owner: str, grants: tuple[Peer, ...]) -> Places:
+        """Pages and a seat, and let `grants` write: all of it or nothing.
+
+        Raises OutOfPages, or PeerUnusable when one of `grants` cannot be let.
+        """
 
     def verify(self, handoff: Handoff, verify: Verify, then: Then) -> None:
         """Ask the memory itself (rule 11), and call `then` with what is wrong, or None; perhaps later."""
@@ -68,9 +74,10 @@ class DirectLanding:
 
     is_busy = False
 
-    def __init__(self, pool: Pool, allocator: PageAllocator) -> None:
+    def __init__(self, pool: Pool, allocator: PageAllocator, transport: Receiver) -> None:
         self._pool = pool
         self._allocator = allocator
+        self._memory = SharedMemory(pool, transport)
         self._seats = Seats(pool.slots)
 
     @property
@@ -80,9 +87,9 @@ class DirectLanding:
     def has_room_for(self, n_pages: int) -> bool:
         return n_pages <= self._allocator.usable_pages
 
-    def take(self, n_pages: int, owner: str) -> Places:
-        pages = self._allocator.allocate(n_pages, owner, PageState.RESERVED)
-        return Places(pages, pages, self._seats.take())
+    def take(self, n_pages: int, owner: str, grants: tuple[Peer, ...]) -> Places:
+        pages, seat = self._allocator.allocate(n_pages, owner, PageState.RESERVED), self._seats.take()
+        return Places(pages, pages, seat, self._memory.lend(pages, seat, grants))
 
     def verify(self, handoff: Handoff, verify: Verify, then: Then) -> None:
         lease = handoff.lease
