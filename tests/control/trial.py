@@ -21,6 +21,7 @@ HERE = (*NAMED, "localhost", "127.0.0.1", "127.0.0.2", "127.0.0.3", "10.77.0.1",
 LEAVES = (
     Leaf("router", "router", HERE),
     Leaf("prefill-0", "prefill/prefill-0", HERE),
+    Leaf("prefill-1", "prefill/prefill-1", HERE),
     Leaf("decode-0", "decode/decode-0", HERE),
     Leaf("decode-1", "decode/decode-1", HERE),
     Leaf("elsewhere", "prefill/prefill-0", ("prefill.example",)),

@@ -15,7 +15,7 @@ from .test_staged import BOTH, CONTEXT_PAGES, COPY, PAGE_BYTES, STAGED, aborted_
 
 
 def segments_of(house: House) -> SegmentReceiver:
-    transport = house.members["decode-0"].worker._transport
+    transport = house.members["decode-0"].worker.parts.landing.where
     assert isinstance(transport, SegmentReceiver)
     return transport
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from quiesce.errors import PeerUnusable
+from quiesce.errors import MachineLacksError, PeerUnusable
 from quiesce.ids import PageTag, Peer
 from quiesce.kv.layout import Layout
 from quiesce.kv.runs import Pages
@@ -82,10 +82,12 @@ class SegmentReceiver(WriterDeaths):
     def lend(self, tag: PageTag, n_pages: int, peers: tuple[Peer, ...]) -> None:
         """Make the segment of a lease and pass it to those who will write. Called before the lease is published.
 
-        Raises PeerUnusable when one of them does not listen, MachineLacksError when there is no memory; then nothing
-        is lent.
+        Raises PeerUnusable when one of them does not listen, or when there is no memory; then nothing is lent.
         """
-        pool = Pool.shared(self._layout, n_pages, SEGMENT_SLOTS)
+        try:
+            pool = Pool.shared(self._layout, n_pages, SEGMENT_SLOTS)
+        except MachineLacksError as error:
+            raise PeerUnusable(f"no segment can be made: {error}", took_effect=False) from error
         self._lent[tag] = _Lent(pool, peers)
         for peer in peers:
             try:

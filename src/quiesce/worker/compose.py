@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import msgspec
 
-from quiesce.errors import MachineLacksError
 from quiesce.kv.layout import Layout
 from quiesce.kv.storage import Pool
 from quiesce.protocol.admission import Limits
@@ -15,12 +14,15 @@ from quiesce.transport.contract import Receiver, Sender
 from quiesce.transport.pulling import Lender, Puller
 from quiesce.transport.registry import pulling
 from quiesce.worker.decode import DecodeWorker
+from quiesce.worker.intake import MakeIntake
 from quiesce.worker.landing_memory import LandingSpace
 from quiesce.worker.landing_space import landing_space
 from quiesce.worker.outlet import MakeOutlet
 from quiesce.worker.prefill import PrefillWorker
 from quiesce.worker.process import Parts
+from quiesce.worker.pull_intake import PullIntake
 from quiesce.worker.pull_outlet import PullOutlet
+from quiesce.worker.push_intake import PushIntake
 from quiesce.worker.push_outlet import PushOutlet
 from quiesce.worker.reach import way_of_pages
 from quiesce.worker.settings import WorkerSettings
@@ -32,13 +34,6 @@ def _sender(pool: Pool, settings: WorkerSettings) -> Sender:
 
 def _receiver(pool: Pool, settings: WorkerSettings) -> Receiver:
     return way_of_pages(settings).receiver(pool, settings.data_host, settings.data_port)
-
-
-def _segments(space: LandingSpace, settings: WorkerSettings) -> Receiver:
-    lend = way_of_pages(settings).segmented
-    if lend is None:
-        raise MachineLacksError(f"transport {settings.transport} has no segments")
-    return lend(space.layout, space.allocator.pages)
 
 
 def _lender(pool: Pool, settings: WorkerSettings) -> Lender:
@@ -61,12 +56,19 @@ class Compose(msgspec.Struct, frozen=True):
     sender: Callable[[Pool, WorkerSettings], Sender] = _sender
     receiver: Callable[[Pool, WorkerSettings], Receiver] = _receiver
     landing: Callable[[WorkerSettings, Layout, int], LandingSpace] = landing_space
-    segments: Callable[[LandingSpace, WorkerSettings], Receiver] = _segments
     lender: Callable[[Pool, WorkerSettings], Lender] = _lender
     puller: Callable[[Pool, WorkerSettings], Puller] = _puller
     door_limits: Callable[[Limits], Limits] = _admit_as_sized
     prefill: Callable[[Parts, MakeOutlet], PrefillWorker] = PrefillWorker
-    decode: Callable[[Parts, Receiver], DecodeWorker] = DecodeWorker
+    decode: Callable[[Parts, MakeIntake], DecodeWorker] = DecodeWorker
+
+    def intake(self, parts: Parts) -> MakeIntake:
+        """How a prompt's pages come to a decode worker."""
+        if parts.settings.transfer == PULL:
+            return lambda host, landing, record: PullIntake(host, landing, parts, self.puller, record)
+        written = parts.pool if parts.landing is None else parts.landing.where
+        receiver = self.receiver(written, parts.settings) if isinstance(written, Pool) else written
+        return lambda host, landing, record: PushIntake(host, landing, parts, receiver, record)
 
     def outlet(self, parts: Parts) -> MakeOutlet:
         """How a prefill worker's pages leave it."""

@@ -11,20 +11,18 @@ from quiesce.ids import PageTag, Peer
 from quiesce.kv.allocator import Allocation
 from quiesce.kv.prefix_cache import PrefixCache, Reader
 from quiesce.kv.runs import Pages
-from quiesce.protocol.messages import Lease
 from quiesce.worker.request import Request
 from quiesce.worker.sequence import Generation, Sequence
 
 
 class Places(msgspec.Struct, frozen=True, eq=False):
     """Memory of one hand-off: the `lease` that peers may write, its `seat`, and the pool's pages that its `context` is
-    read from. Landed directly, lease and context are one allocation. `published` is the lease as peers are told it.
+    read from. Landed directly, lease and context are one allocation.
     """
 
     lease: Allocation
     context: Allocation
     seat: int
-    published: Lease
 
 
 class Handoff:

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from quiesce.ids import Peer
 from quiesce.integrity.coverage import check_coverage
 from quiesce.kv.allocator import PageAllocator, PageState
 from quiesce.kv.layout import Layout
 from quiesce.kv.storage import Pool
-from quiesce.protocol.messages import Failure
+from quiesce.protocol.messages import Failure, Lease
 from quiesce.protocol.receiver_io import Verify
-from quiesce.transport.contract import Receiver
 from quiesce.worker.handoff import Handoff, Places
 from quiesce.worker.landing_memory import SharedMemory
 from quiesce.worker.seats import Seats
@@ -34,11 +32,14 @@ class Landing(Protocol):
     def has_room_for(self, n_pages: int) -> bool:
         """Whether so many pages of context can ever land: pages in quarantine do not come back by themselves."""
 
-    def take(self, n_pages: int, owner: str, grants: tuple[Peer, ...]) -> Places:
-        """Pages and a seat, and let `grants` write: all of it or nothing.
+    def take(self, n_pages: int, owner: str) -> Places:
+        """Pages and a seat, all of them or nothing. Raises OutOfPages."""
 
-        Raises OutOfPages, or PeerUnusable when one of `grants` cannot be let.
-        """
+    def give_up(self, places: Places) -> None:
+        """Undo `take`: it was published to nobody."""
+
+    def published(self, places: Places) -> Lease:
+        """The lease as peers are told it."""
 
     def verify(self, handoff: Handoff, verify: Verify, then: Then) -> None:
         """Ask the memory itself (rule 11), and call `then` with what is wrong, or None; perhaps later."""
@@ -74,10 +75,12 @@ class DirectLanding:
 
     is_busy = False
 
-    def __init__(self, pool: Pool, allocator: PageAllocator, transport: Receiver) -> None:
+    def __init__(self, pool: Pool, allocator: PageAllocator, *, told: bool = True) -> None:
+        """`told`: writers put what they know of a hand-off into its metadata slot. Where decode reads, none does."""
+        self._told = told
         self._pool = pool
         self._allocator = allocator
-        self._memory = SharedMemory(pool, transport)
+        self._memory = SharedMemory(pool)
         self._seats = Seats(pool.slots)
 
     @property
@@ -87,14 +90,22 @@ class DirectLanding:
     def has_room_for(self, n_pages: int) -> bool:
         return n_pages <= self._allocator.usable_pages
 
-    def take(self, n_pages: int, owner: str, grants: tuple[Peer, ...]) -> Places:
-        pages, seat = self._allocator.allocate(n_pages, owner, PageState.RESERVED), self._seats.take()
-        return Places(pages, pages, seat, self._memory.lend(pages, seat, grants))
+    def take(self, n_pages: int, owner: str) -> Places:
+        pages = self._allocator.allocate(n_pages, owner, PageState.RESERVED)
+        return Places(pages, pages, self._seats.take())
+
+    def give_up(self, places: Places) -> None:
+        self._allocator.release(places.context.pages)
+        self._seats.give_back(places.seat)
+
+    def published(self, places: Places) -> Lease:
+        return self._memory.published(places.lease, places.seat)
 
     def verify(self, handoff: Handoff, verify: Verify, then: Then) -> None:
         lease = handoff.lease
         about = (expected_pages(handoff, self._pool.layout), handoff.request.prompt_tokens, verify.first_token)
-        then(check_coverage(self._pool, lease.pages, lease.tag, handoff.seat, *about, verify.payload_digest))
+        slot = handoff.seat if self._told else None
+        then(check_coverage(self._pool, lease.pages, lease.tag, slot, *about, verify.payload_digest))
 
     def hold(self, handoff: Handoff) -> None:
         self._allocator.mark(handoff.own_pages, PageState.HELD)

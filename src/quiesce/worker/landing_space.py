@@ -24,11 +24,12 @@ def written_pool(settings: WorkerSettings, layout: Layout, pages: int) -> Pool:
 def landing_pool(settings: WorkerSettings, layout: Layout, pages: int) -> LandingSpace:
     """All hand-offs land in one pool, and take turns in its pages."""
     pool = written_pool(settings, layout, pages)
-    return LandingSpace(layout, PageAllocator(pages, mint_first_tag()), pool, pool.slots)
+    return LandingSpace(PageAllocator(pages, mint_first_tag()), pool.slots, pool)
 
 
 def landing_space(settings: WorkerSettings, layout: Layout, pages: int) -> LandingSpace:
     """Segments where the transport can lend each hand-off one, else a pool."""
-    if backend(settings.transport).segmented is None:
+    segmented = backend(settings.transport).segmented
+    if segmented is None:
         return landing_pool(settings, layout, pages)
-    return LandingSpace(layout, PageAllocator(pages, mint_first_tag()), None, min(pages, MOST_SEATS))
+    return LandingSpace(PageAllocator(pages, mint_first_tag()), min(pages, MOST_SEATS), segmented(layout, pages))

@@ -22,12 +22,11 @@ from quiesce.ids import mint_first_tag, mint_incarnation
 from quiesce.kv.allocator import PageAllocator
 from quiesce.kv.storage import Pool
 from quiesce.protocol.dispatch import Attach
-from quiesce.protocol.hello import Hello
+from quiesce.protocol.hello import Hello, OtherVersion
 from quiesce.protocol.registration import Register
 from quiesce.telemetry.logs import configure, ids
 from quiesce.telemetry.metrics import Telemetry
 from quiesce.telemetry.spans import open_spans, require_exporter
-from quiesce.transport.contract import Receiver
 from quiesce.transport.registry import backend, require_transfer, require_trusted
 from quiesce.worker.aggregated import AggregatedWorker
 from quiesce.worker.compose import PRODUCT, Compose
@@ -243,18 +242,9 @@ def make_worker(parts: Parts, compose: Compose = PRODUCT) -> Worker:
         case "prefill":
             return compose.prefill(parts, compose.outlet(parts))
         case "decode":
-            return compose.decode(parts, _receiver(parts, compose))
+            return compose.decode(parts, compose.intake(parts))
         case "aggregated":
             return AggregatedWorker(parts)
-
-
-def _receiver(parts: Parts, compose: Compose) -> Receiver:
-    """What lets peers write: to the pool, to a landing pool, or to a segment for each hand-off."""
-    if parts.landing is None:
-        return compose.receiver(parts.pool, parts.settings)
-    if parts.landing.pool is None:
-        return compose.segments(parts.landing, parts.settings)
-    return compose.receiver(parts.landing.pool, parts.settings)
 
 
 async def serve_connection(worker: Worker, sock: Connection) -> None:
@@ -266,6 +256,8 @@ async def serve_connection(worker: Worker, sock: Connection) -> None:
                 await worker.links.serve(sock, first)
             case Hello() if isinstance(worker, PrefillWorker):
                 await worker.streams.serve(sock, first)
+            case OtherVersion() if isinstance(worker, PrefillWorker):
+                worker.streams.turn_away(sock, first)
             case _:
                 refuse(sock, f"{worker.settings.name} is {worker.settings.role}: nobody pairs with it by HELLO")
     except PeerUnusable as error:

@@ -12,18 +12,17 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from quiesce.errors import OutOfPages, PeerUnusable, invariant
-from quiesce.ids import Peer
+from quiesce.errors import OutOfPages, invariant
 from quiesce.integrity.coverage import check_payload, check_stamps
 from quiesce.kv.allocator import PageAllocator, PageState
 from quiesce.kv.runs import copy_runs
 from quiesce.kv.storage import Pool, copy_pages
-from quiesce.protocol.messages import Failure
+from quiesce.protocol.messages import Failure, Lease
 from quiesce.protocol.receiver_io import Verify
 from quiesce.telemetry.metrics import Telemetry
 from quiesce.worker.handoff import Handoff, Places
 from quiesce.worker.landing import Then, expected_pages, give_back_context
-from quiesce.worker.landing_memory import LandingMemory, LandingSpace, Window
+from quiesce.worker.landing_memory import LandingSpace, Window, memory_of
 from quiesce.worker.seats import Seats
 
 STATES = ("free", "reserved", "held", "quarantined")
@@ -36,14 +35,13 @@ class StagedLanding:
     def __init__(
         self,
         space: LandingSpace,
-        memory: LandingMemory,
         pool: Pool,
         allocator: PageAllocator,
         telemetry: Telemetry,
         changed: Callable[[], None],
     ) -> None:
         self._landing = space.allocator
-        self._memory = memory
+        self._memory = memory_of(space)
         self._pool = pool
         self._allocator = allocator
         self._telemetry = telemetry
@@ -61,7 +59,7 @@ class StagedLanding:
     def has_room_for(self, n_pages: int) -> bool:
         return n_pages <= min(self._allocator.usable_pages, self._landing.usable_pages)
 
-    def take(self, n_pages: int, owner: str, grants: tuple[Peer, ...]) -> Places:
+    def take(self, n_pages: int, owner: str) -> Places:
         """Landing pages and context pages together: who has one never waits for the other, so nobody waits in a ring.
 
         Context pages are taken now so that a commit, which gives landing pages back, never waits for anything.
@@ -69,14 +67,15 @@ class StagedLanding:
         if n_pages > self._landing.free_pages:
             raise OutOfPages(f"{n_pages} landing pages are needed and {self._landing.free_pages} are free")
         context = self._allocator.allocate(n_pages, owner, PageState.RESERVED)
-        lease, seat = self._landing.allocate(n_pages, owner, PageState.RESERVED), self._seats.take()
-        try:
-            return Places(lease, context, seat, self._memory.lend(lease, seat, grants))
-        except PeerUnusable:
-            self._allocator.release(context.pages)
-            self._landing.release(lease.pages)
-            self._seats.give_back(seat)
-            raise
+        return Places(self._landing.allocate(n_pages, owner, PageState.RESERVED), context, self._seats.take())
+
+    def give_up(self, places: Places) -> None:
+        self._allocator.release(places.context.pages)
+        self._landing.release(places.lease.pages)
+        self._seats.give_back(places.seat)
+
+    def published(self, places: Places) -> Lease:
+        return self._memory.published(places.lease, places.seat)
 
     # ------------------------------------------------------------ verification
 
