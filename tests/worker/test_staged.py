@@ -17,7 +17,6 @@ from quiesce.protocol.dispatch import Failed, WorkerSnapshot
 from quiesce.protocol.hello import mismatch
 from quiesce.transport.placement import Placement, Placing
 from quiesce.transport.shm import SHM_CAPABILITIES
-from quiesce.worker.compose import Compose
 from quiesce.worker.decode import DecodeWorker
 from quiesce.worker.greeting import hello_of
 from quiesce.worker.landing_space import landing_pool
@@ -29,7 +28,7 @@ from .rig import PAGE, alone, prompt_ids
 
 BOTH = ("prefill-0", "decode-0")
 STAGED: dict[str, Any] = {"landing": "staged"}
-POOLED: dict[str, Any] = {**STAGED, "compose": Compose(landing=landing_pool)}
+POOLED: dict[str, Any] = {**STAGED, "landing_space": landing_pool}
 PAGE_BYTES = PAGE * 256
 CONTEXT_PAGES = 256 // PAGE
 COPY = "quiesce.worker.staged_landing.copy_pages"
