@@ -8,6 +8,7 @@ import signal
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import click.testing
 import pytest
@@ -66,7 +67,7 @@ async def test_two_workers_that_serve_abort_and_lose_their_stream(house: House) 
 
 async def test_two_workers_of_which_decode_reads(house: House) -> None:
     """A served prompt, then a client that leaves while its read is under way."""
-    pull = {"transport": "tcp", "transfer": "pull"}
+    pull: dict[str, Any] = {"transport": "tcp", "transfer": "pull"}
     await house.prefill(**pull)
     decode = await house.decode(**pull)
     await house.desk.ask(prompt_ids(14, 1), *BOTH, max_tokens=3).end("decode-0")
