@@ -6,14 +6,11 @@ socket checks the uid) and to one trust domain.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import os
 import secrets
-import select
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -25,6 +22,7 @@ from quiesce.protocol.hello import Capabilities
 from quiesce.protocol.sender_io import Outcome
 from quiesce.transport.bounds import refusal
 from quiesce.transport.contract import Completion, Target, Write
+from quiesce.transport.deaths import Deaths
 from quiesce.transport.descriptors import Descriptor, decode_descriptor, require_fit
 from quiesce.transport.flights import Flight, Flights
 from quiesce.transport.placement import Placement, Placing
@@ -173,18 +171,11 @@ class ShmSender:
             target.pool.close()
 
 
-class _Watched(msgspec.Struct):
-    pidfd: int
-    on_dead: Callable[[Peer], None]
-    loop: asyncio.AbstractEventLoop
-
-
-class ShmReceiver:
+class ShmReceiver(Deaths):
     """Lends `pool` to writers and learns of their deaths (see `contract.Receiver`).
 
     A writer's death is a fence here, and only here: a shm write is a plain CPU store of the writer's own threads into
-    a mapping that no forked child inherits, and nothing queues it anywhere. The pidfd becomes readable after the last
-    thread of the process has ended, so no store follows. A stopped process is not dead: it goes on when continued.
+    a mapping that no forked child inherits, and nothing queues it anywhere: after the death no store follows.
     Backends with a receiver, kernel or device queue in between must not copy this reasoning.
     """
 
@@ -196,8 +187,7 @@ class ShmReceiver:
             raise UsageError("a shm receiver needs a shared pool")
         self._pool = pool
         self._descriptor = encode_descriptor(pool)
-        self._watched: dict[Peer, _Watched] = {}
-        self._dead: set[Peer] = set()
+        super().__init__()
 
     def describe(self, peer: Peer) -> tuple[bytes, list[int]]:
         return self._descriptor, [self._pool.fd]
@@ -212,24 +202,6 @@ class ShmReceiver:
     def disarm(self, tag: PageTag) -> None:
         """Nothing to do."""
 
-    def watch(
-        self,
-        peer: Peer,
-        pidfd: int,
-        on_dead: Callable[[Peer], None],
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        """Takes over `pidfd`. A peer that comes again (a new stream of the same life) only changes its `on_dead`."""
-        if peer in self._dead:
-            os.close(pidfd)
-            loop.call_soon(on_dead, peer)
-        elif peer in self._watched:
-            os.close(pidfd)
-            self._watched[peer].on_dead = on_dead
-        else:
-            self._watched[peer] = _Watched(pidfd, on_dead, loop)
-            loop.add_reader(pidfd, self._died, peer)
-
     def kill(self, peer: Peer) -> None:
         """SIGKILL by pidfd, so no other process that got the number since can be hit."""
         if peer in self._dead:
@@ -242,35 +214,6 @@ class ShmReceiver:
             return  # dead already; the pidfd is readable and says so
         except OSError as error:
             raise PeerUnusable(f"{peer} cannot be killed: {error}", took_effect=False) from error
-
-    def is_dead(self, peer: Peer) -> bool:
-        """Looks at the pidfd itself, so it may know before `on_dead` is called."""
-        if peer in self._dead:
-            return True
-        watched = self._watched.get(peer)
-        return watched is not None and _is_readable(watched.pidfd)
-
-    def close(self) -> None:
-        """Stop watching; no `on_dead` is called any more. Idempotent."""
-        for peer in list(self._watched):
-            self._unwatch(peer)
-
-    def _died(self, peer: Peer) -> None:
-        on_dead = self._watched[peer].on_dead
-        self._unwatch(peer)
-        self._dead.add(peer)
-        on_dead(peer)
-
-    def _unwatch(self, peer: Peer) -> None:
-        watched = self._watched.pop(peer)
-        watched.loop.remove_reader(watched.pidfd)
-        os.close(watched.pidfd)
-
-
-def _is_readable(fd: int) -> bool:
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    return bool(poll.poll(0))
 
 
 def encode_descriptor(pool: Pool) -> bytes:

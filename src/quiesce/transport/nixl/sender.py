@@ -23,11 +23,15 @@ WATCH_S = 0.05
 
 
 class NixlLine(Line):
-    """An agent of its own that knows one peer.
+    """An agent of its own that knows one peer. It writes: the local side of a copy is its source.
 
     It never connects twice by one descriptor: whoever answers at the same port and address may be a later life, and
     the library does not ask (measured). A connection that broke stays broken; a new handshake brings a new line.
     """
+
+    operation = "NIXL_WRITE"
+    local, remote = 0, 1
+    """Columns of `Copies`."""
 
     def __init__(self, pool: Pool, described: NixlDescriptor) -> None:
         """Raises HandshakeRefused, MachineLacksError."""
@@ -51,7 +55,8 @@ class NixlLine(Line):
     def copy(self, copies: Copies, wanted: Callable[[], bool]) -> str:
         """Whatever is not done when it returns stays under way: the library cannot call it back."""
         try:
-            handle = self._agent.createXferReq(self._nixl.NIXL_WRITE, *self._sides(copies), self._peer)
+            operation = getattr(self._nixl, self.operation)
+            handle = self._agent.createXferReq(operation, *self._sides(copies), self._peer)
         except Exception as error:  # whatever the library raises
             self.broken = f"NIXL begins no transfer to the peer: {error}"
             return self.broken
@@ -96,7 +101,7 @@ class NixlLine(Line):
     def _sides(self, copies: Copies) -> tuple[Any, Any]:
         """The local and the remote list of a transfer: rows of address, bytes, device."""
         device = np.zeros(len(copies), np.uint64)
-        sides = (np.stack([copies[:, side], copies[:, 2], device], axis=1) for side in (0, 1))
+        sides = (np.stack([copies[:, side], copies[:, 2], device], axis=1) for side in (self.local, self.remote))
         local, remote = (self._nixl.nixlXferDList(self._nixl.DRAM_SEG, side) for side in sides)
         return local, remote
 
