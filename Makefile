@@ -82,7 +82,7 @@ mutants: $(STAMP) ## run every mutant against every layer that should see it; wr
 nightly: $(STAMP) ## what takes too long for every change: larger worlds, all mutants, a long campaign of the simulator
 	@$(BIN)/quiesce check --bounds full
 	@$(BIN)/python -m tests.mutants
-	@QUIESCE_NIGHTLY=1 $(BIN)/pytest tests/lab/test_demonstrations.py -k mooncake
+	@$(BIN)/python -m quiesce.transport.conformance.many 1000000 shm tcp mooncake nixl
 	@$(BIN)/quiesce lab swarm --runs $(NIGHTLY_RUNS) --seconds 120 --jobs $(WORKERS) $(ARGS)
 
 tla: $(STAMP) ## have TLC visit every state of small worlds, where there is Java; ARGS=--missing, ARGS=--larger

@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator
 from functools import cache
 from pathlib import Path
 
-from quiesce.cli.certificates import Leaf, make_certificates
 from quiesce.control.address import TcpAddress
 from quiesce.control.connection import Connection
 from quiesce.control.dialing import connect
 from quiesce.control.security import Security, load_security
 from quiesce.control.tcp_listener import TcpListener, open_listener
+from quiesce.trust.certificates import Leaf, make_certificates
 
 NAMED = ("prefill-0.quiesce.test", "decode-0.quiesce.test")
 HERE = (*NAMED, "localhost", "127.0.0.1", "127.0.0.2", "127.0.0.3", "10.77.0.1", "10.77.0.2")

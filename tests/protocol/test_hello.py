@@ -40,6 +40,13 @@ def test_what_does_not_fit_is_said(changed: dict[str, Any], words: str) -> None:
     assert words in str(mismatch(MINE, replace(THEIRS, **changed)))
 
 
+def test_who_wants_pages_in_tls_alone_is_told_what_to_do() -> None:
+    mine, theirs = replace(MINE, transport="tcp"), replace(THEIRS, transport="tcp+tls")
+    for one, other in ((mine, theirs), (replace(MINE, transport="tcp+tls"), replace(THEIRS, transport="tcp"))):
+        assert "or both --data-tls off" in str(mismatch(one, other))
+    assert "data-tls" not in str(mismatch(mine, replace(theirs, transport="shm")))
+
+
 def test_transport_that_proves_nothing_is_refused() -> None:
     assert "neither drain_ack nor fence" in str(mismatch(replace(MINE, capabilities=Capabilities()), THEIRS))
 

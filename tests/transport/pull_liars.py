@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from msgspec.structs import replace
 
 from quiesce.ids import PageTag, Peer
-from quiesce.kv.runs import Pages
 from quiesce.kv.storage import Pool
 from quiesce.protocol.sender_io import Outcome
 from quiesce.transport.contract import Completion
@@ -19,7 +21,7 @@ from quiesce.transport.tcp.lender import TcpLender
 from quiesce.transport.tcp.puller import TcpFlight, TcpPuller
 from quiesce.transport.tcp.windows import Window, Windows
 
-from .liars import TCP, SpinsWhenIdle
+from .liars import TCP, Spinning
 
 
 class PlacesNextDoor(TcpPuller):
@@ -39,7 +41,7 @@ class WrapsRound(TcpPuller):
 class OpenHouse(Windows):
     """Asks nobody for a window."""
 
-    def find(self, tag: int, pages: Pages) -> Window | str:
+    def find(self, tag: int, pages: npt.NDArray[np.integer[Any]]) -> Window | str:
         return Window(pages)
 
 
@@ -84,12 +86,11 @@ class CallsReadsQuiesced(TcpPuller):
         """Nothing."""
 
     def completions(self) -> list[Completion]:
-        unknown, quiesced = Outcome.FAILED_IN_FLIGHT, Outcome.FAILED_QUIESCED
-        return [replace(each, outcome=quiesced if each.outcome is unknown else each.outcome) for each in _all(self)]
-
-
-def _all(puller: TcpPuller) -> list[Completion]:
-    return super(CallsReadsQuiesced, puller).completions()
+        ends = super().completions()
+        return [
+            replace(each, outcome=Outcome.FAILED_QUIESCED) if each.outcome is Outcome.FAILED_IN_FLIGHT else each
+            for each in ends
+        ]
 
 
 class SilentIntake(Intake):
@@ -144,10 +145,8 @@ class ReadsAfterClose(TcpPuller):
         self._flights.close()
 
 
-class SpinsWhileNobodyReads(SpinsWhenIdle, TcpLender):  # type: ignore[misc]
-    """A receiver's loop that asks instead of waiting."""
-
-    __init__ = TcpLender.__init__  # type: ignore[assignment]
+class SpinsWhileNobodyReads(Spinning, TcpLender):
+    """A lender of that kind."""
 
 
 NEXT_DOOR = replace(TCP, puller=PlacesNextDoor)
@@ -161,3 +160,4 @@ HANGING = replace(TCP, puller=HangsWithItsLender)
 REBORN = replace(TCP, lender=KnowsTheOldTickets)
 DEAF = replace(TCP, lender=HearsNoDeath)
 OPEN = replace(TCP, puller=ReadsAfterClose)
+SPINNING = replace(TCP, lender=SpinsWhileNobodyReads)

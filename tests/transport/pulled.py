@@ -18,8 +18,10 @@ from quiesce.transport.departure import Departure
 from quiesce.transport.pulling import Read
 from quiesce.transport.tcp.lender import TcpLender
 from quiesce.transport.tcp.puller import TcpPuller
+from quiesce.trust.contexts import Tls
 
 from .pools import ANYBODY, GUARD, LAYOUT, SLOTS, SOURCE_PAGES, TAG, TARGET_PAGES
+from .tcp import trial
 
 WINDOW = PageTag(900)
 
@@ -36,14 +38,16 @@ class Pulled:
         layout: Layout = LAYOUT,
         source_pages: int = SOURCE_PAGES,
         target_pages: int = TARGET_PAGES,
+        tls: tuple[Tls, Tls] | None = None,
     ) -> None:
         self.source = Pool.private(layout, source_pages)
         raw = self.source.page_view()
         raw[...] = np.random.default_rng(3).integers(0, 256, raw.shape, np.uint8)
         self.target = Pool.private(layout, target_pages, SLOTS)
         self.target.page_view()[...] = GUARD
-        self.lender = TcpLender(self.source)
-        self.puller = TcpPuller(self.target, threads, call_deadline_s, departure)
+        decode, prefill = tls or trial()
+        self.lender = TcpLender(self.source, tls=prefill)
+        self.puller = TcpPuller(self.target, threads, call_deadline_s, departure, tls=decode)
         self.loop = asyncio.new_event_loop()
         descriptor, _ = self.lender.describe(ANYBODY)
         self.lender.watch(ANYBODY, os.pidfd_open(os.getpid()), lambda _: None, self.loop)
@@ -90,6 +94,7 @@ def pulled(
     layout: Layout = LAYOUT,
     source_pages: int = SOURCE_PAGES,
     target_pages: int = TARGET_PAGES,
+    tls: tuple[Tls, Tls] | None = None,
 ) -> Iterator[Pulled]:
     made = Pulled(
         departure=departure,
@@ -98,6 +103,7 @@ def pulled(
         layout=layout,
         source_pages=source_pages,
         target_pages=target_pages,
+        tls=tls,
     )
     try:
         yield made

@@ -7,8 +7,11 @@ import contextlib
 import os
 import select
 from collections.abc import Iterator
+from contextvars import ContextVar
+from functools import cache
 
 import numpy as np
+import pytest
 
 from quiesce.ids import Incarnation, PageTag, Peer
 from quiesce.kv.layout import Layout
@@ -17,10 +20,33 @@ from quiesce.transport.contract import Completion, Metadata, Write
 from quiesce.transport.departure import Departure
 from quiesce.transport.tcp.receiver import TcpReceiver
 from quiesce.transport.tcp.sender import TcpSender
+from quiesce.trust.contexts import Tls, load_tls
+from tests.control.trial import files
 
 from .pools import GUARD, LAYOUT, SLOTS, SOURCE_PAGES, TAG, TARGET_PAGES
 
 PEER = Peer(0, Incarnation("a" * 32))
+over_tls: ContextVar[bool] = ContextVar("over_tls", default=False)
+"""Whether what `wired` makes now goes over TLS."""
+
+
+def both_ways(request: pytest.FixtureRequest) -> Iterator[str]:
+    """What a fixture of a module yields whose tests hold in plain and over TLS, by its parameter."""
+    token = over_tls.set(request.param == "tls")
+    yield request.param
+    over_tls.reset(token)
+
+
+def trial() -> tuple[Tls | None, Tls | None]:
+    """What decode and prefill prove who they are with, now."""
+    return (shown_by("decode-0"), shown_by("prefill-0")) if over_tls.get() else (None, None)
+
+
+@cache
+def shown_by(name: str, which: str = "ours") -> Tls:
+    """What the owner of a trial certificate proves who it is with."""
+    told = files(name, which)
+    return load_tls(told["tls_cert"], told["tls_key"], told["tls_ca"])
 
 
 class Wired:
@@ -35,14 +61,16 @@ class Wired:
         layout: Layout = LAYOUT,
         source_pages: int = SOURCE_PAGES,
         target_pages: int = TARGET_PAGES,
+        tls: tuple[Tls, Tls] | None = None,
     ) -> None:
         self.source = Pool.private(layout, source_pages)
         raw = self.source.page_view()
         raw[...] = np.random.default_rng(3).integers(0, 256, raw.shape, np.uint8)
         self.target = Pool.private(layout, target_pages, SLOTS)
         self.target.page_view()[...] = GUARD
-        self.receiver = TcpReceiver(self.target)
-        self.sender = TcpSender(self.source, threads, call_deadline_s, departure)
+        self.tls = tls or trial()
+        self.receiver = TcpReceiver(self.target, tls=self.tls[0])
+        self.sender = TcpSender(self.source, threads, call_deadline_s, departure, tls=self.tls[1])
         self.loop = asyncio.new_event_loop()
         self.dead: list[Peer] = []
         descriptor, _ = self.receiver.describe(PEER)
@@ -92,6 +120,7 @@ def wired(
     layout: Layout = LAYOUT,
     source_pages: int = SOURCE_PAGES,
     target_pages: int = TARGET_PAGES,
+    tls: tuple[Tls, Tls] | None = None,
 ) -> Iterator[Wired]:
     made = Wired(
         departure=departure,
@@ -100,6 +129,7 @@ def wired(
         layout=layout,
         source_pages=source_pages,
         target_pages=target_pages,
+        tls=tls,
     )
     try:
         yield made

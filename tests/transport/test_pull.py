@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import msgspec
@@ -24,15 +25,23 @@ from quiesce.transport.descriptors import decode_descriptor
 from quiesce.transport.pulling import Read
 from quiesce.transport.tcp import wire
 from quiesce.transport.tcp.outbound import connect
-from quiesce.transport.tcp.sockets import receive_exactly
+from quiesce.transport.tcp.sockets import PlainStream, receive_exactly
+from quiesce.transport.tcp.tls import TlsStream
 
 from .placements import LONG_S
 from .pools import ANYBODY, SOURCE_PAGES, TAG, TARGET_PAGES
 from .pulled import WINDOW, Pulled, pulled
+from .tcp import both_ways, trial
 
 LARGE = Layout(layers=8, kv_heads=4, head_dim=64, page_size=16, layer_groups=1)
 LARGE_PAGES = list(range(256))
 """More than the kernel's queues hold."""
+
+
+@pytest.fixture(autouse=True, scope="module", params=["plain", "tls"])
+def way(request: pytest.FixtureRequest) -> Iterator[str]:
+    """All of it holds on both ways."""
+    yield from both_ways(request)
 
 
 class Held(Departure[Read]):
@@ -176,6 +185,7 @@ class Stubborn:
         self.described = decode_descriptor(descriptor, wire.TcpDescriptor)
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.page_bytes = page_bytes
+        self.tls = trial()[1]
         self.sent = threading.Event()
         self.thread = threading.Thread(target=self._serve)
         self.thread.start()
@@ -186,17 +196,20 @@ class Stubborn:
     def _serve(self) -> None:
         sock, _ = self.listener.accept()
         key, mine = self.described.key, os.urandom(wire.CHALLENGE_BYTES)
-        theirs = receive_exactly(sock, len(wire.MAGIC) + wire.TICKET_BYTES + wire.CHALLENGE_BYTES)[-32:]
-        sock.sendall(mine + wire.proof(key, b"receiver", theirs, mine))
-        receive_exactly(sock, wire.PROOF_BYTES)
-        sock.sendall(wire.MAGIC)
-        header = wire.decode_header(receive_exactly(sock, wire.HEADER_BYTES))
-        receive_exactly(sock, header.runs * wire.RUN_BYTES)
-        sock.sendall(wire.encode_reply(header.number, wire.Verdict.COMING, "") + b"\x07" * self.page_bytes)
+        stream = PlainStream(sock) if self.tls is None else TlsStream(sock, self.tls, "decode")
+        stream.shake_hands(time.monotonic() + LONG_S)
+        theirs = receive_exactly(stream, len(wire.MAGIC) + wire.TICKET_BYTES + wire.CHALLENGE_BYTES)[-32:]
+        stream.send([mine + wire.proof(key, b"receiver", theirs, mine)])
+        receive_exactly(stream, wire.PROOF_BYTES)
+        stream.send([wire.MAGIC])
+        header = wire.decode_header(receive_exactly(stream, wire.HEADER_BYTES))
+        receive_exactly(stream, header.runs * wire.RUN_BYTES)
+        stream.send([wire.encode_reply(header.number, wire.Verdict.COMING, "") + b"\x07" * self.page_bytes])
         self.sent.set()
+        stream.settimeout(None)
         while sock.recv(1):
             pass
-        sock.close()
+        stream.close()
 
     def close(self) -> None:
         self.thread.join()
@@ -295,10 +308,11 @@ HEADERS = [
 def test_nonsense_ends_its_connection_and_nothing_else(sent: bytes) -> None:
     with pulled() as made:
         made.lend([0])
-        sock = connect(decode_descriptor(made.lender.describe(ANYBODY)[0], wire.TcpDescriptor))
-        with sock:
-            sock.sendall(sent)
-            with contextlib.suppress(ConnectionResetError):
-                assert sock.recv(1) == b""
+        described = decode_descriptor(made.lender.describe(ANYBODY)[0], wire.TcpDescriptor)
+        stream = connect(described, trial()[0], "prefill")
+        stream.send([sent])
+        with contextlib.suppress(ConnectionResetError):
+            assert stream.recv_into(memoryview(bytearray(1))) == 0
+        stream.close()
         made.launch(1, [0], [0])
         assert made.wait()[0].outcome is Outcome.LANDED

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from quiesce.protocol.hello import OVER_TLS
 from quiesce.transport import registry
 from quiesce.transport.conformance import __main__ as program
 from quiesce.transport.conformance.checks import ALWAYS, PROVES
@@ -16,13 +18,21 @@ DOCS = Path(__file__).parents[2] / "docs"
 RECORDED = decode((DOCS / "conformance.json").read_bytes())
 
 
+def ways() -> Iterator[str]:
+    for name in registry.names():
+        if name != "mori":
+            yield name
+        if registry.backend(name).secured:
+            yield registry.secured_name(name)
+
+
 def test_the_page_is_in_step_with_the_record() -> None:
     assert page(RECORDED) == (DOCS / "conformance.md").read_text(encoding="utf-8")
     assert encode(RECORDED) == (DOCS / "conformance.json").read_bytes()
 
 
 def test_every_backend_that_can_run_is_recorded_with_every_check() -> None:
-    assert [entry.backend for entry in RECORDED] == [name for name in registry.names() if name != "mori"]
+    assert [entry.backend for entry in RECORDED] == list(ways())
     for entry in RECORDED:
         assert {each.check for each in entry.seen} == {check.__name__ for check in CHECKS}
         held = {each.check for each in entry.seen if each.holds}
@@ -31,7 +41,7 @@ def test_every_backend_that_can_run_is_recorded_with_every_check() -> None:
 
 @pytest.mark.parametrize("entry", RECORDED, ids=lambda entry: entry.backend)
 def test_a_backend_declares_what_was_seen_of_it_and_no_more(entry: Entry) -> None:
-    backend = registry.backend(entry.backend)
+    backend = registry.backend(entry.backend.removesuffix(OVER_TLS))
     assert {name for name in PROVES if getattr(backend.capabilities, name)} == set(entry.capabilities)
     assert (entry.library, entry.version) == (backend.library, backend.verified)
 

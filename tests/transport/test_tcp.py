@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
+from collections.abc import Iterator
 
 import msgspec
 import numpy as np
@@ -26,12 +28,21 @@ from quiesce.transport.tcp import inbound, wire
 from quiesce.transport.tcp.leases import Leases
 from quiesce.transport.tcp.receiver import MOST_STRANGERS, TcpReceiver
 from quiesce.transport.tcp.sender import TcpSender
+from quiesce.transport.tcp.sockets import PlainStream, receive_exactly
+from quiesce.transport.tcp.tls import TlsStream
+from quiesce.trust.contexts import Tls
 
 from .placements import LONG_S
 from .pools import LAYOUT, SLOTS, SOURCE_PAGES, TAG, TARGET_PAGES
-from .tcp import PEER, wired
+from .tcp import PEER, both_ways, wired
 
 WORDS = (int(TAG), 5, 3, 12, 2**64 - 1, 0, 0, 0)
+
+
+@pytest.fixture(autouse=True, scope="module", params=["plain", "tls"])
+def way(request: pytest.FixtureRequest) -> Iterator[str]:
+    """All of it holds on both ways."""
+    yield from both_ways(request)
 
 
 class Held(Departure[Write]):
@@ -63,7 +74,7 @@ def test_only_what_was_refused_is_called_so(
     here, there = socket.socketpair()
     with here, there, caplog.at_level("DEBUG", inbound.__name__):
         pool = Pool.private(LAYOUT, TARGET_PAGES, SLOTS)
-        inbound.Inbound(here, pool, Leases(TARGET_PAGES), lambda _: None).run(lambda _: True)
+        inbound.Inbound(PlainStream(here), pool, Leases(TARGET_PAGES), lambda _: None).run(lambda _: True)
     assert [record.getMessage() for record in caplog.records] == [told]
 
 
@@ -229,7 +240,7 @@ def test_a_peer_that_stops_reading_runs_into_the_deadline_and_holds_up_nobody_el
     """Unknown, not quiesced: what the kernels hold may still land. Another target of the same sender is served."""
     with socket.create_server(("127.0.0.1", 0)) as deaf, wired(call_deadline_s=0.5) as made:
         descriptor = decode_descriptor(made.receiver.describe(PEER)[0], wire.TcpDescriptor)
-        spoken = threading.Thread(target=_greet_and_stop_reading, args=(deaf, descriptor.key), daemon=True)
+        spoken = threading.Thread(target=_greet_and_stop_reading, args=(deaf, descriptor.key, made.tls[0]), daemon=True)
         spoken.start()
         stuck = msgspec.msgpack.encode(replace(descriptor, port=deaf.getsockname()[1]))
         target = made.sender.open_target(stuck, [])
@@ -241,16 +252,19 @@ def test_a_peer_that_stops_reading_runs_into_the_deadline_and_holds_up_nobody_el
         spoken.join()
 
 
-def _greet_and_stop_reading(listener: socket.socket, key: bytes) -> None:
+def _greet_and_stop_reading(listener: socket.socket, key: bytes, tls: Tls | None) -> None:
     sock, _ = listener.accept()
-    said = sock.recv(4096)
-    theirs, mine = said[len(wire.MAGIC) + wire.TICKET_BYTES :], bytes(wire.CHALLENGE_BYTES)
-    sock.sendall(mine + wire.proof(key, b"receiver", theirs, mine))
-    sock.recv(wire.PROOF_BYTES)
-    sock.sendall(wire.MAGIC)
-    while sock.recv(1 << 16):  # until the sender gives up: it never gets a reply
+    stream = PlainStream(sock) if tls is None else TlsStream(sock, tls, "prefill")
+    stream.shake_hands(time.monotonic() + LONG_S)
+    receive_exactly(stream, len(wire.MAGIC) + wire.TICKET_BYTES)
+    theirs, mine = receive_exactly(stream, wire.CHALLENGE_BYTES), bytes(wire.CHALLENGE_BYTES)
+    stream.send([mine + wire.proof(key, b"receiver", theirs, mine)])
+    receive_exactly(stream, wire.PROOF_BYTES)
+    stream.send([wire.MAGIC])
+    stream.settimeout(None)
+    while stream.recv_into(memoryview(bytearray(1 << 16))):  # until the sender gives up: it never gets a reply
         pass
-    sock.close()
+    stream.close()
 
 
 # ---------------------------------------------------------------- who may write
@@ -264,7 +278,7 @@ def test_a_ticket_is_good_only_for_whom_it_was_given_to() -> None:
         known = decode_descriptor(made.receiver.describe(PEER)[0], wire.TcpDescriptor)
         forged = replace(known, ticket=made.lent.descriptor.ticket, key=b"x" * 32)
         for descriptor in (stray, msgspec.msgpack.encode(forged)):
-            sender = TcpSender(made.source)
+            sender = TcpSender(made.source, tls=made.tls[1])
             target = sender.open_target(descriptor, [])
             sender.launch(target, Write(1, np.array([1], np.int32), np.array([1], np.int32), TAG))
             sender.close_target(target)
@@ -350,8 +364,9 @@ def test_no_bytes_from_a_writer_place_anything_that_its_lease_does_not_permit(no
         made.wait()
         (line,) = made.sender._lines
         with contextlib.suppress(OSError):  # it hung up already
-            line._sock.sendall(noise)
-            line._sock.shutdown(socket.SHUT_WR)
+            line._stream.send([noise])
+            assert isinstance(line._stream, PlainStream)
+            line._stream._sock.shutdown(socket.SHUT_WR)
         line._replies.join()
         assert made.arrived([1], [1])
 

@@ -15,6 +15,7 @@ from quiesce.lab.faults import FaultyTcpSender
 from quiesce.transport.contract import Sender
 from quiesce.worker.compose import Compose
 from quiesce.worker.main import serve_connection
+from quiesce.worker.reach import pages_tls
 from quiesce.worker.settings import WorkerSettings
 from tests.control.trial import files
 
@@ -96,7 +97,7 @@ class TcpHouse(House):
         self.cables: dict[str, Cable] = {}
 
     def sender(self, pool: Pool, threads: int, told: WorkerSettings, writes: WriteFaults) -> Sender:
-        return FaultyTcpSender(pool, threads, told.call_deadline_s, writes.faults)
+        return FaultyTcpSender(pool, threads, told.call_deadline_s, writes.faults, pages_tls(told))
 
     def address_of(self, name: str) -> str:
         return show_address(TcpAddress("127.0.0.1", self._ports[name]))

@@ -11,10 +11,12 @@ from quiesce.control.address import TcpAddress
 from quiesce.control.security import Security
 from quiesce.control.workers_file import NamedWorkers
 from quiesce.errors import ConfigurationError
+from quiesce.worker.greeting import transport_name
 from quiesce.worker.main import run
 from quiesce.worker.peers import peers_of
-from quiesce.worker.reach import check_addresses, check_reach, with_transport
+from quiesce.worker.reach import check_addresses, check_reach, way_of_pages, with_transport
 from quiesce.worker.settings import Role
+from tests.control.trial import files
 
 from .requests import settings
 
@@ -47,6 +49,8 @@ FAR = {"peer": ("prefill-0=tcp://10.0.0.2:1",), **TRUSTED}
         ("decode", FAR, "--data-host 127.0.0.1 cannot be reached from 10.0.0.2"),
         ("decode", {**FAR, "data_host": "::"}, "nobody can dial that"),
         ("decode", {"peer": ("prefill-0=tcp://127.0.0.1:0",), **TRUSTED}, "port 0 is for listening"),
+        ("prefill", {"transport": "tcp", "data_tls": "on"}, "--data-tls on needs --tls-cert, --tls-key and --tls-ca"),
+        ("prefill", {**files("prefill-0"), "data_tls": "on"}, "pages of shm cannot be encrypted"),
         ("decode", {"workers_srv": ("_q._tcp.example",), "dns_server": "127.0.0.1:1"}, "--workers-srv: control over"),
         ("decode", {"workers_srv": ("a b",), **TRUSTED}, "is no DNS name"),
         ("decode", {"transfer": "pull", "transport": "shm"}, "shm cannot --transfer pull: decode cannot read with it"),
@@ -63,6 +67,22 @@ def test_where_decode_reads_prefill_gives_the_address() -> None:
     remedy = "127.0.0.1 cannot be reached from other hosts: give the address of this host that decode workers reach"
     with pytest.raises(ConfigurationError, match=remedy):
         check_reach(settings("prefill", listen="tcp://10.0.0.2:1", **told))
+
+
+@pytest.mark.parametrize(
+    ("told", "name"),
+    [
+        ({"transport": "tcp"}, "tcp"),
+        ({"transport": "tcp", **files("decode-0")}, "tcp+tls"),
+        ({"transport": "tcp", **files("decode-0"), "data_tls": "on"}, "tcp+tls"),
+        ({"transport": "tcp", **files("decode-0"), "data_tls": "off"}, "tcp"),
+        ({"transport": "shm", **files("decode-0")}, "shm"),
+    ],
+)
+def test_pages_are_encrypted_where_certificates_are_given(told: dict[str, Any], name: str) -> None:
+    """Both halves hear it in HELLO: another name is another transport."""
+    decode = settings("decode", data_host="10.0.0.1", **told)
+    assert transport_name(decode) == name == way_of_pages(decode).name
 
 
 @pytest.mark.parametrize(

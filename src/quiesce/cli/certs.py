@@ -32,7 +32,7 @@ def command(
     and decode-0 on this machine.
     """
     try:
-        from quiesce.cli.certificates import Leaf, make_certificates
+        from quiesce.trust.certificates import Leaf, make_certificates
     except ModuleNotFoundError as missing:
         raise lacks_extra(str(missing.name), "hosts") from None
     nobody = not (routers or prefills or decodes)

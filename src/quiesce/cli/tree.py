@@ -10,7 +10,8 @@ from quiesce.worker.settings import WorkerSettings
 WORKER = (Slice(WorkerSettings, frozenset({"role"})),)
 UNPAIRED_WORKER = (Slice(WorkerSettings, frozenset({"role", "peer", "workers_file", "workers_srv", "dns_server"})),)
 ROUTER = (Slice(RouterSettings),)
-_BETWEEN_HOSTS = frozenset({"workers_file", "workers_srv", "dns_server", "tls_cert", "tls_key", "tls_ca", "insecure"})
+_TLS = frozenset({"tls_cert", "tls_key", "tls_ca", "insecure", "data_tls"})
+_BETWEEN_HOSTS = frozenset({"workers_file", "workers_srv", "dns_server"}) | _TLS
 SERVE = (
     Slice(ServeSettings),
     Slice(WorkerSettings, frozenset({"role", "name", "listen", "peer", "pool_tokens"}) | _BETWEEN_HOSTS),

@@ -13,9 +13,7 @@ import msgspec
 
 from quiesce.control.credentials import peer_credentials
 from quiesce.errors import HandshakeRefused
-
-GRANT_SCHEME = "quiesce:"
-"""A URI among a certificate's alternative names: `quiesce:router`, `quiesce:prefill/prefill-0`."""
+from quiesce.trust.grants import grants_of, may_be
 
 Data = bytes | memoryview
 
@@ -51,9 +49,7 @@ class TlsConnection:
     @property
     def grants(self) -> tuple[str, ...]:
         """What the certificate says its owner may be; () when it does not say."""
-        names = (self._open.getpeercert() or {}).get("subjectAltName", ())
-        uris = [str(name[1]) for name in names if name[0] == "URI"]
-        return tuple(uri.removeprefix(GRANT_SCHEME) for uri in uris if uri.startswith(GRANT_SCHEME))
+        return grants_of(self._open.getpeercert())
 
     @property
     def holds_bytes(self) -> bool:
@@ -111,7 +107,7 @@ class Identity(msgspec.Struct, frozen=True):
     grants: tuple[str, ...] = ()
 
     def may_be(self, role: str, name: str = "") -> bool:
-        return not self.grants or role in self.grants or f"{role}/{name}" in self.grants
+        return may_be(self.grants, role, name)
 
 
 def take(connection: Connection) -> Connection:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import msgspec
 
 from quiesce.control.address import Address, TcpAddress, show_address
 from quiesce.errors import ConfigurationError
+from quiesce.trust.contexts import load_tls
 
 INSECURE_WARNING = (
     "UNSAFE: --insecure: control connections are neither encrypted nor authenticated; whoever reaches their ports can "
@@ -43,7 +44,8 @@ def load_security(cert: str | None, key: str | None, ca: str | None, *, insecure
         problems.append("--insecure and --tls-cert, --tls-key, --tls-ca contradict each other")
     if problems or not (cert and key and ca):
         raise ConfigurationError(problems)
-    return Security(_context(cert, key, ca, ssl.PROTOCOL_TLS_SERVER), _context(cert, key, ca, ssl.PROTOCOL_TLS_CLIENT))
+    tls = load_tls(cert, key, ca)
+    return Security(tls.accepting, tls.dialling)
 
 
 def require_security(addresses: Iterable[Address], security: Security) -> None:
@@ -61,23 +63,3 @@ def require_spanning(what: str, security: Security) -> None:
             "(`quiesce certs DIR` makes some for a trial), or say --insecure on a network where all are trusted"
         )
         raise ConfigurationError([problem])
-
-
-def _context(cert: str, key: str, ca: str, protocol: int) -> ssl.SSLContext:
-    """TLS 1.3 both ways, the peer's certificate verified against `ca`, no session resumed; dialling checks the host."""
-    context = ssl.SSLContext(protocol)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.verify_mode = ssl.CERT_REQUIRED
-    if protocol == ssl.PROTOCOL_TLS_SERVER:
-        context.num_tickets = 0
-    _load(f"--tls-ca {ca}", lambda: context.load_verify_locations(ca))
-    # A password is never asked for: nobody may be there to type it.
-    _load(f"--tls-cert {cert}, --tls-key {key}", lambda: context.load_cert_chain(cert, key, password=lambda: ""))
-    return context
-
-
-def _load(what: str, read: Callable[[], None]) -> None:
-    try:
-        read()
-    except OSError as error:  # ssl's errors are OSErrors
-        raise ConfigurationError([f"{what}: {error.strerror or error}"]) from error

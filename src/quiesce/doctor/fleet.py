@@ -85,6 +85,8 @@ class Field(Enum):
     TRUST_NETWORK = ("--trust-network", Part.FLAGS)
     TRUST_TRANSPORT = ("--trust-transport", Part.FLAGS)
     DATA_HOST = ("--data-host", Part.FLAGS)
+    DATA_TLS = ("--data-tls", Part.FLAGS)
+    TLS_CERT = ("--tls-cert", Part.FLAGS)
     FRONTS = ("--fronts", Part.FLAGS)
     FRONT_OPEN = ("--front-open", Part.FLAGS)
     FRONT_HOST = ("--front-host", Part.FLAGS)

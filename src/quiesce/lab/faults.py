@@ -23,6 +23,7 @@ from quiesce.transport.onesided import A, Copies, OneSidedSender, Words
 from quiesce.transport.placement import Placement, Placing
 from quiesce.transport.tcp.sender import TcpSender
 from quiesce.transport.tcp.wire import TcpDescriptor
+from quiesce.trust.contexts import Tls
 
 
 class Step(StrEnum):
@@ -189,6 +190,12 @@ class TellingOneSided(TellingSender[A], OneSidedSender[A]):
 
 class FaultyTcpSender(TellingSender[TcpDescriptor], TcpSender):
     """Tags are the receiver's."""
+
+    def __init__(
+        self, pool: Pool, threads: int, call_deadline_s: float, faults: Faults, tls: Tls | None = None
+    ) -> None:
+        super().__init__(pool, threads, call_deadline_s, faults)
+        self._tls = tls
 
 
 class FaultyMooncakeSender(TellingOneSided[MooncakeDescriptor], MooncakeSender):

@@ -29,13 +29,14 @@ from quiesce.lab.stub_prefill import StubPrefill
 from quiesce.lab.unguarded import UnguardedLeases, UnguardedMooncakeReceiver
 from quiesce.protocol.admission import Limits
 from quiesce.transport.contract import Receiver, Sender
+from quiesce.transport.registry import backend
 from quiesce.transport.shm import ShmSender
 from quiesce.transport.tcp.receiver import TcpReceiver
 from quiesce.worker.compose import PRODUCT, Compose
-from quiesce.worker.greeting import transport_name
 from quiesce.worker.loading import Loaded
 from quiesce.worker.main import run
 from quiesce.worker.prefill import PrefillWorker
+from quiesce.worker.reach import pages_tls
 from quiesce.worker.settings import Role, WorkerSettings
 
 ANY_LENGTH = 1 << 30
@@ -47,7 +48,6 @@ BREAKABLE = frozenset(
 )
 
 FAULTY: dict[str, Callable[[Pool, int, float, Faults], Sender]] = {
-    "tcp": FaultyTcpSender,
     "mooncake": FaultyMooncakeSender,
     "nixl": FaultyNixlSender,
 }
@@ -58,13 +58,16 @@ ROLES: tuple[Role, ...] = ("prefill", "decode", "aggregated")
 def faulty_sender(pool: Pool, settings: WorkerSettings) -> Sender:
     """The product's sender, taking orders from a fault socket."""
     faults = FaultSocket(settings).faults
-    if of_lanes := FAULTY.get(transport_name(settings)):
+    name = backend(settings.transport).name
+    if name == "tcp":
+        return FaultyTcpSender(pool, THREADS, settings.call_deadline_s, faults, pages_tls(settings))
+    if of_lanes := FAULTY.get(name):
         return of_lanes(pool, THREADS, settings.call_deadline_s, faults)
     return ShmSender(pool, THREADS, settings.call_deadline_s, FaultyPlacement(faults))
 
 
 def unguarded_tcp(pool: Pool, settings: WorkerSettings) -> Receiver:
-    return TcpReceiver(pool, settings.data_host, settings.data_port, UnguardedLeases())
+    return TcpReceiver(pool, settings.data_host, settings.data_port, UnguardedLeases(), pages_tls(settings))
 
 
 def unguarded_mooncake(pool: Pool, settings: WorkerSettings) -> Receiver:

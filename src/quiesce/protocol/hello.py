@@ -8,6 +8,8 @@ from quiesce.ids import Incarnation
 
 PROTOCOL_VERSION = 4
 PULL = "pull"
+OVER_TLS = "+tls"
+"""At the end of a transport's name: its pages are inside TLS."""
 
 
 class Capabilities(msgspec.Struct, frozen=True):
@@ -57,7 +59,7 @@ def mismatch(mine: Hello, theirs: Hello) -> str | None:
     )
     for what, ours, other in checks:
         if ours != other:
-            return f"{what} differs: {mine.worker} has {ours}, {theirs.worker} has {other}"
+            return f"{what} differs: {mine.worker} has {ours}, {theirs.worker} has {other}{_remedy(ours, other)}"
     if mine.role == theirs.role:
         return f"both workers are {mine.role}"
     for each in (mine, theirs):
@@ -67,6 +69,13 @@ def mismatch(mine: Hello, theirs: Hello) -> str | None:
         if each.transfer == PULL and not each.capabilities.pull:
             return f"transport {each.transport} has no pull at {each.worker}: decode cannot read with it"
     return None
+
+
+def _remedy(ours: object, other: object) -> str:
+    """What to do where only one of two wants pages inside TLS."""
+    if f"{ours}{OVER_TLS}" != other and f"{other}{OVER_TLS}" != ours:
+        return ""
+    return ": give both --tls-cert, --tls-key and --tls-ca, or both --data-tls off"
 
 
 def _can_return_memory(capabilities: Capabilities) -> bool:

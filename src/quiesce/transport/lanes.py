@@ -87,6 +87,7 @@ class Lanes(ABC, Generic[D, J]):
         """Read a peer's description and begin its lane. Raises HandshakeRefused when it does not fit."""
         described = decode_descriptor(descriptor, self.descriptor)
         require_fit(described, self._pool.layout, fds)
+        self._check(described)
         lane = Lane(described)
         self._lanes.append(lane)
         for number in range(self._threads_of_a_lane):
@@ -94,6 +95,9 @@ class Lanes(ABC, Generic[D, J]):
             lane.threads.append(thread)
             thread.start()
         return lane
+
+    def _check(self, described: D) -> None:
+        """Raises HandshakeRefused for what else of a description does not fit."""
 
     def _queue(self, peer: object, job: J, pages: int) -> None:
         """Queue and return. Raises UsageError only for a peer that is none of this transport's."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from importlib.util import find_spec
 
@@ -11,7 +11,7 @@ import msgspec
 
 from quiesce.errors import ConfigurationError
 from quiesce.kv.storage import Pool
-from quiesce.protocol.hello import PULL, Capabilities
+from quiesce.protocol.hello import OVER_TLS, PULL, Capabilities
 from quiesce.transport import mori
 from quiesce.transport.contract import Receiver, Sender
 from quiesce.transport.mooncake import library as mooncake
@@ -28,6 +28,7 @@ from quiesce.transport.tcp.lender import TcpLender
 from quiesce.transport.tcp.puller import TcpPuller
 from quiesce.transport.tcp.receiver import TCP_CAPABILITIES, TcpReceiver
 from quiesce.transport.tcp.sender import TcpSender
+from quiesce.trust.contexts import Tls
 
 ENTRY_POINTS = "quiesce.transports"
 AUTO = "shm"
@@ -44,7 +45,8 @@ class Backend(msgspec.Struct, frozen=True):
     `shared_pool` says that decode's pool must be made by `Pool.shared`. `fence` says in words what proves *fenced*,
     `reach` how far pages can travel. `library` is the distribution that it drives, `verified` the version of it that
     passed the conformance suite; both "" for what is all ours. `unverified()` says what of the configuration never did,
-    `missing()` why it cannot run here; both "" when all is well.
+    `missing()` why it cannot run here; both "" when all is well. `secured(tls)` is the same backend with its pages
+    inside mutual TLS, under the name `secured_name`; None where pages cannot be encrypted.
     """
 
     name: str
@@ -60,6 +62,18 @@ class Backend(msgspec.Struct, frozen=True):
     missing: Callable[[], str] = str
     puller: Callable[[Pool, int, float], Puller] | None = None
     lender: Callable[[Pool, str, int], Lender] | None = None
+    secured: Callable[[Tls], Backend] | None = None
+
+
+def secured_name(name: str) -> str:
+    """What a backend is called whose pages are inside TLS: another transport, to whoever compares names."""
+    return f"{name}{OVER_TLS}"
+
+
+def _tcp_over(tls: Tls) -> Backend:
+    push = {"sender": partial(TcpSender, tls=tls), "receiver": partial(TcpReceiver, tls=tls)}
+    pull = {"puller": partial(TcpPuller, tls=tls), "lender": partial(TcpLender, tls=tls)}
+    return msgspec.structs.replace(_OURS["tcp"], name=secured_name("tcp"), secured=None, **push, **pull)
 
 
 def _absent(module: str, remedy: str) -> Callable[[], str]:
@@ -83,6 +97,7 @@ _OURS = {
             reach="any host",
             puller=TcpPuller,
             lender=TcpLender,
+            secured=_tcp_over,
         ),
         Backend(
             *("mooncake", mooncake.MOONCAKE_CAPABILITIES, MooncakeSender, MooncakeReceiver),

@@ -8,20 +8,20 @@ import msgspec
 
 from quiesce.kv.storage import Pool
 from quiesce.protocol.admission import Limits
-from quiesce.transport import registry
 from quiesce.transport.contract import Receiver, Sender
 from quiesce.worker.decode import DecodeWorker
 from quiesce.worker.prefill import PrefillWorker
 from quiesce.worker.process import Parts
+from quiesce.worker.reach import way_of_pages
 from quiesce.worker.settings import WorkerSettings
 
 
 def _sender(pool: Pool, settings: WorkerSettings) -> Sender:
-    return registry.backend(settings.transport).sender(pool, 1, settings.call_deadline_s)
+    return way_of_pages(settings).sender(pool, 1, settings.call_deadline_s)
 
 
 def _receiver(pool: Pool, settings: WorkerSettings) -> Receiver:
-    return registry.backend(settings.transport).receiver(pool, settings.data_host, settings.data_port)
+    return way_of_pages(settings).receiver(pool, settings.data_host, settings.data_port)
 
 
 def _admit_as_sized(limits: Limits) -> Limits:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import secrets
 
 from quiesce.protocol.hello import PROTOCOL_VERSION, Capabilities, Hello
-from quiesce.transport.registry import backend
+from quiesce.transport.registry import backend, secured_name
 from quiesce.worker.process import Parts
+from quiesce.worker.reach import encrypts_pages
 from quiesce.worker.settings import WorkerSettings
 
 
@@ -30,8 +31,9 @@ def hello_of(parts: Parts, capabilities: Capabilities) -> Hello:
 
 
 def transport_name(settings: WorkerSettings) -> str:
-    """The backend that is meant. Raises ConfigurationError when there is none of that name."""
-    return backend(settings.transport).name
+    """The backend that is meant, over TLS as another. Raises ConfigurationError when there is none of that name."""
+    name = backend(settings.transport).name
+    return secured_name(name) if encrypts_pages(settings) else name
 
 
 def transport_facts(settings: WorkerSettings, capabilities: Capabilities) -> tuple[tuple[str, str], ...]:

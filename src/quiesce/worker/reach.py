@@ -12,7 +12,8 @@ from quiesce.control.security import INSECURE_WARNING, Security, load_security, 
 from quiesce.control.srv import check_srv
 from quiesce.errors import ConfigurationError
 from quiesce.protocol.hello import PULL
-from quiesce.transport.registry import auto_for, backend
+from quiesce.transport.registry import Backend, auto_for, backend
+from quiesce.trust.contexts import Tls, load_tls
 from quiesce.worker.peers import peers_of
 from quiesce.worker.settings import WorkerSettings
 
@@ -48,17 +49,35 @@ def check_addresses(settings: WorkerSettings, security: Security, addresses: Ite
 
 def check_reach(settings: WorkerSettings) -> None:
     """Raises ConfigurationError when pages could not travel where control does."""
-    if problems := [*_dialling(settings), *_travelling(settings)]:
+    if problems := [*_dialling(settings), *_travelling(settings), *_encrypting(settings)]:
         raise ConfigurationError(problems)
+
+
+def encrypts_pages(settings: WorkerSettings) -> bool:
+    """Whether pages go inside TLS. What cannot be is refused by `check_reach` before."""
+    chosen = backend(settings.transport, settings.transfer)
+    return settings.data_tls != "off" and bool(settings.tls_cert) and chosen.secured is not None
+
+
+def pages_tls(settings: WorkerSettings) -> Tls | None:
+    """What page data is encrypted with; None: it is not. Raises ConfigurationError for files that cannot be used."""
+    if not encrypts_pages(settings) or not (settings.tls_cert and settings.tls_key and settings.tls_ca):
+        return None
+    return load_tls(settings.tls_cert, settings.tls_key, settings.tls_ca)
+
+
+def way_of_pages(settings: WorkerSettings) -> Backend:
+    """The backend that carries pages, in plain or over TLS. Raises ConfigurationError."""
+    chosen, tls = backend(settings.transport, settings.transfer), pages_tls(settings)
+    return chosen.secured(tls) if tls and chosen.secured else chosen
 
 
 def with_transport(settings: WorkerSettings) -> WorkerSettings:
     """The settings with `auto` decided, and why it was decided so in the log."""
     if settings.transport != "auto" or settings.role == "aggregated":
         return settings
-    across = bool(_pairing_over_tcp(settings) or settings.workers_srv)
-    chosen = AUTO_BETWEEN_HOSTS if across else auto_for(settings.transfer)
-    if across:
+    chosen = _decided(settings)
+    if _pairs_over_tcp(settings):
         why = "workers pair over TCP, perhaps between hosts, and of what reaches there it alone can stop a late write"
     elif settings.transfer == PULL:
         why = "decode reads, and cannot do so with shm"
@@ -76,6 +95,7 @@ def warn(settings: WorkerSettings) -> None:
         settings.role == _listens(settings)
         and not backend(settings.transport, settings.transfer).shared_pool
         and not is_loopback(settings.data_host)
+        and not encrypts_pages(settings)
     ):
         where = "leave by" if settings.role == "prefill" else "come to"
         told = "pages %s --data-host %s in plain: keep it in a network that is trusted"
@@ -85,6 +105,30 @@ def warn(settings: WorkerSettings) -> None:
 def _listens(settings: WorkerSettings) -> str:
     """Whose port the pages travel through: whoever moves them dials."""
     return "prefill" if settings.transfer == PULL else "decode"
+
+
+def _decided(settings: WorkerSettings) -> str:
+    """The transport, with `auto` decided."""
+    if settings.transport != "auto":
+        return settings.transport
+    return AUTO_BETWEEN_HOSTS if _pairs_over_tcp(settings) else auto_for(settings.transfer)
+
+
+def _encrypting(settings: WorkerSettings) -> list[str]:
+    """Why --data-tls on cannot be."""
+    if settings.data_tls != "on":
+        return []
+    told = "--data-tls on needs"
+    name, files = _decided(settings), (settings.tls_cert, settings.tls_key, settings.tls_ca)
+    no_way = f"{told} --transport tcp: pages of {name} cannot be encrypted"
+    return [
+        *([] if backend(name).secured else [no_way]),
+        *([] if all(files) else [f"{told} --tls-cert, --tls-key and --tls-ca"]),
+    ]
+
+
+def _pairs_over_tcp(settings: WorkerSettings) -> bool:
+    return bool(_pairing_over_tcp(settings) or settings.workers_srv)
 
 
 def _pairing_over_tcp(settings: WorkerSettings) -> list[TcpAddress]:

@@ -114,6 +114,13 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
             "prefill worker's; 0 takes free ones.",
         ),
     ] = 0
+    data_tls: Annotated[
+        Literal["auto", "on", "off"],
+        Meta(
+            description="Page data (--transport tcp) inside mutual TLS 1.3. auto: if there is --tls-cert. "
+            "Both workers of a pair must have it alike."
+        ),
+    ] = "auto"
     trust_network: Annotated[
         bool,
         Meta(description="Allow a transport that asks nobody who they are (mooncake, nixl)."),

@@ -110,11 +110,14 @@ def _trusts_network(fleet: Fleet) -> Seen:
 def _data_in_the_clear(fleet: Fleet) -> Seen:
     for member in fleet.of(Engine.QUIESCE, Role.DECODE):
         transport, host = member.told(Field.BACKEND), member.told(Field.DATA_HOST)
-        if transport and host and transport.value == "tcp" and not is_local(str(host.value)):
+        way = member.told(Field.DATA_TLS)
+        encrypted = member.told(Field.TLS_CERT) and not (way and way.value == "off")
+        if transport and host and transport.value == "tcp" and not is_local(str(host.value)) and not encrypted:
             yield Hit(
-                (transport.evidence, host.evidence),
+                (transport.evidence, host.evidence, *([way.evidence] if way else [])),
                 f"{label(member)} takes page data at {host.value}, neither encrypted nor signed on its way.",
-                "Give --data-host an address of a network that workers alone are on; on one host leave it out.",
+                "Give --tls-cert, --tls-key and --tls-ca and leave --data-tls alone, or give --data-host an address of "
+                "a network that workers alone are on; on one host leave it out.",
             )
 
 

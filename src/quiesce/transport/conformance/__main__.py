@@ -1,18 +1,20 @@
 """`python -m quiesce.transport.conformance [--record FILE] [BACKEND ...]`: all that can run here when none is named.
 
-A backend that is being written is named `package.module:ATTRIBUTE`. FILE takes what was seen, for docs/conformance.md.
+A backend that is being written is named `package.module:ATTRIBUTE`, one over TLS `tcp+tls=DIR`, with the certificates
+that `quiesce certs DIR` makes. FILE takes what was seen, for docs/conformance.md.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
+import tempfile
+from collections.abc import Collection, Iterator
 from functools import partial
 from pathlib import Path
 
 from quiesce.errors import ConfigurationError
 from quiesce.transport import registry
-from quiesce.transport.conformance.candidates import candidate
+from quiesce.transport.conformance.candidates import candidate, trial_of
 from quiesce.transport.conformance.record import encode, record_of
 from quiesce.transport.conformance.report import Report, Seen, conformance, promised, title
 
@@ -27,26 +29,43 @@ def show(seen: Seen, needed: Collection[str]) -> None:
 def verdict(report: Report) -> str:
     words = ", ".join(sorted(report.derived)) or "nothing"
     missing = f"; claims {', '.join(sorted(report.unproved))} unproved" if report.unproved else ""
-    return f"{report.backend}: {'passes' if report.passed else 'FAILS'}; seen: {words}{missing}"
+    return f"{'passes' if report.passed else 'FAILS'}; seen: {words}{missing}"
 
 
 def main(words: list[str]) -> int:
     """0 when every backend passes, 1 when one does not, 2 for a name that is unknown."""
     into, names = (Path(words[1]), words[2:]) if len(words) > 1 and words[0] == "--record" else (None, words)
-    try:
-        backends = [name for name in names or registry.names() if not candidate(name).missing() or names]
-    except ConfigurationError as error:
-        print(error, file=sys.stderr)
-        return 2
-    reports = []
-    for name in backends:
-        print(name)
-        needed = {check.__name__ for check in promised(name)}
-        reports.append(conformance(name, partial(show, needed=needed)))
-        print(verdict(reports[-1]))
-    if into:
-        into.write_bytes(encode(record_of(reports)))
+    with tempfile.TemporaryDirectory(prefix="quiesce-") as directory:
+        try:
+            backends = names or list(_all(Path(directory)))
+            reports = [_reported(name, candidate(name).name) for name in backends]
+        except ConfigurationError as error:
+            print(error, file=sys.stderr)
+            return 2
+        if into:
+            into.write_bytes(encode(record_of(reports)))
     return 0 if all(report.passed for report in reports) else 1
+
+
+def _all(directory: Path) -> Iterator[str]:
+    """What can run here, and over TLS what can be encrypted. Certificates for it are made in `directory`."""
+    for name in registry.names():
+        backend = registry.backend(name)
+        if not backend.missing():
+            yield name
+        if not backend.missing() and backend.secured:
+            try:
+                yield trial_of(name, directory / name)
+            except ModuleNotFoundError:
+                print(f"{name} is not tried over TLS: that needs the extra hosts", file=sys.stderr)
+
+
+def _reported(name: str, shown: str) -> Report:
+    print(shown)
+    needed = {check.__name__ for check in promised(name)}
+    report = conformance(name, partial(show, needed=needed))
+    print(f"{shown}: {verdict(report)}")
+    return report
 
 
 if __name__ == "__main__":

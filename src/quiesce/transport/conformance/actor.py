@@ -21,7 +21,7 @@ from quiesce.ids import Incarnation, PageTag, Peer
 from quiesce.kv.storage import Pool
 from quiesce.transport.conformance.calls import MOST_BYTES, Answer, Call
 from quiesce.transport.conformance.candidates import candidate
-from quiesce.transport.conformance.patterns import digest, fill, layout_of
+from quiesce.transport.conformance.patterns import digest, fill, layout_of, page_pattern, shuffled
 from quiesce.transport.contract import Metadata, Receiver, Sender, Target, Write
 from quiesce.transport.pulling import Lender, Puller
 
@@ -141,6 +141,16 @@ class ReceiverActor(WatchingActor):
     def arm(self, tag: int, pages: list[int], slot: int) -> None:
         self._receiver.arm(PageTag(tag), np.array(pages, np.int32), slot)
 
+    def arm_all(self, tag: int) -> None:
+        self._receiver.arm(PageTag(tag), np.arange(self._pool.pages, dtype=np.int32), 0)
+
+    def wrongly_shuffled(self, seed: int, tag: int) -> int:
+        """How many pages do not hold what `launch_shuffled` sent there, or do not bear its tag."""
+        view, n_bytes = self._pool.page_view(), self._pool.layout.page_bytes
+        sources = shuffled(self._pool.pages).tolist()
+        right = [np.array_equal(view[i], page_pattern(seed, page, n_bytes)) for i, page in enumerate(sources)]
+        return self._pool.pages - int((np.array(right) & (self._pool.tags[:, 0] == tag)).sum())
+
 
 class WriterActor(LaunchingActor):
     """Owns the source pool and writes."""
@@ -160,6 +170,12 @@ class WriterActor(LaunchingActor):
         metadata = None if words is None else Metadata(words[0], tuple(words[1:]))
         pages = np.array(source, np.int32), np.array(target, np.int32)
         self._sender.launch(self._target, Write(id_, *pages, PageTag(tag), metadata))
+
+    def launch_shuffled(self, id_: int, tag: int) -> None:
+        """The whole pool in one write; the target's pages in their order."""
+        pages = self._pool.pages
+        write = Write(id_, shuffled(pages), np.arange(pages, dtype=np.int32), PageTag(tag))
+        self._sender.launch(self._target, write)
 
     def close_target(self) -> None:
         self._sender.close_target(self._target)

@@ -1,16 +1,49 @@
-"""The backend under test: one that the registry knows, or `package.module:ATTRIBUTE` of one that is being written."""
+"""The backend under test: one that the registry knows, or `package.module:ATTRIBUTE` of one that is being written.
+
+`tcp+tls=DIR` is `tcp` over TLS, with the certificates of `prefill-0` and `decode-0` that `quiesce certs DIR` makes.
+"""
 
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
+
+from msgspec.structs import replace
 
 from quiesce.errors import ConfigurationError
 from quiesce.transport import registry
-from quiesce.transport.registry import Backend
+from quiesce.transport.registry import Backend, secured_name
+from quiesce.trust.contexts import load_tls
+
+_OVER = secured_name("") + "="
+_BOTH = WRITER, READER = "prefill-0", "decode-0"
+
+
+def trial_of(name: str, directory: Path) -> str:
+    """`name` over TLS, as `candidate` knows it, with certificates that are made for it in an empty `directory`.
+
+    Raises ModuleNotFoundError where the extra `hosts` is not installed.
+    """
+    from quiesce.trust.certificates import Leaf, make_certificates
+
+    leaves = [Leaf(each, each.replace("-0", f"/{each}"), ("127.0.0.1",)) for each in (WRITER, READER)]
+    make_certificates(directory, leaves, days=1)
+    return f"{name}{_OVER}{directory}"
+
+
+def _secured(name: str, directory: str) -> Backend:
+    secured = registry.backend(name).secured
+    if secured is None:
+        raise ConfigurationError([f"pages of {name} cannot be encrypted"])
+    shown = (load_tls(f"{directory}/{each}.pem", f"{directory}/{each}.key", f"{directory}/ca.pem") for each in _BOTH)
+    prefill, decode = map(secured, shown)
+    return replace(prefill, receiver=decode.receiver, puller=decode.puller)
 
 
 def candidate(name: str) -> Backend:
     """Raises ConfigurationError when there is no such backend."""
+    if _OVER in name:
+        return _secured(*name.split(_OVER, 1))
     module, _, attribute = name.partition(":")
     if not attribute:
         return registry.backend(name)

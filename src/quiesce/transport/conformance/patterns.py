@@ -30,6 +30,11 @@ def fill(pool: Pool, seed: int) -> None:
         view[page] = page_pattern(seed, page, pool.layout.page_bytes)
 
 
+def shuffled(pages: int) -> npt.NDArray[np.int32]:
+    """Every page once, in an order that has hardly a run in it."""
+    return np.random.default_rng(2).permutation(pages).astype(np.int32)
+
+
 def digest(data: npt.NDArray[Any]) -> bytes:
     """Of the bytes at one moment: copied first, faster than a thread that goes on placing them."""
     return hashlib.blake2b(data.tobytes(), digest_size=DIGEST_BYTES).digest()

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import select
-import socket
-
 from quiesce.errors import BadFrame
 from quiesce.kv.runs import expand
 from quiesce.kv.storage import Pool
 from quiesce.transport.tcp import wire
 from quiesce.transport.tcp.inbound import Guest, KeyOf, Runs
-from quiesce.transport.tcp.sockets import IOV_MOST, Hangup, receive_exactly, send_all, skip
+from quiesce.transport.tcp.sockets import IOV_MOST, Hangup, Stream, receive_exactly, skip
 from quiesce.transport.tcp.windows import Window, Windows
 
 _ZEROS = memoryview(bytes(1 << 16))
@@ -19,19 +16,17 @@ _ZEROS = memoryview(bytes(1 << 16))
 class Borrower(Guest):
     """Serves the reads of one connection one after the other, straight from the pages.
 
-    Before each piece it looks whether the window is still open. The kernel copies a piece before the call returns, so
+    Before each piece it looks whether the window is still open. A piece is copied before the call returns, so
     nothing is read of a page once its window is revoked, and what is on the way by then is what the page held before.
     Sending without that copy, as MSG_ZEROCOPY does, would make `revoke` a lie.
     """
 
-    def __init__(self, sock: socket.socket, pool: Pool, windows: Windows, key_of: KeyOf) -> None:
-        super().__init__(sock, pool, key_of)
+    def __init__(self, stream: Stream, pool: Pool, windows: Windows, key_of: KeyOf) -> None:
+        super().__init__(stream, pool, key_of)
         self._windows = windows
-        self._room = select.poll()
-        self._room.register(sock, select.POLLOUT)
 
     def _serve(self) -> None:
-        header = wire.decode_header(receive_exactly(self._sock, wire.HEADER_BYTES))
+        header = wire.decode_header(receive_exactly(self._stream, wire.HEADER_BYTES))
         if header.slot is not None:
             raise BadFrame("a read that names a metadata slot")
         runs = self._read_runs(header.runs, header.pages)
@@ -46,7 +41,7 @@ class Borrower(Guest):
             self._answer(header, wire.Verdict.REFUSED, "the window was revoked while the read was under way")
 
     def _answer(self, header: wire.Header, verdict: wire.Verdict, reason: str = "") -> None:
-        self._sock.sendall(wire.encode_reply(header.number, verdict, reason))
+        self._stream.send([wire.encode_reply(header.number, verdict, reason)])
 
     def _send(self, window: Window, runs: Runs) -> bool:
         """Send all pages of `runs`; False when the window was revoked, zeros go in the place of the rest then."""
@@ -69,15 +64,14 @@ class Borrower(Guest):
                     return None
                 if self._closed:
                     raise Hangup(torn=True)
-                try:
-                    return self._sock.sendmsg(views, (), socket.MSG_DONTWAIT)
-                except BlockingIOError:
-                    pass
-            self._room.poll()
+                n = self._stream.give(views)
+            if n is not None:
+                return n
+            self._stream.wait_for_room()
 
     def _fill(self, n_bytes: int) -> None:
         """The reader waits for so many bytes more; it is told afterwards that they are nothing."""
         while n_bytes:
             n = min(n_bytes, len(_ZEROS))
-            send_all(self._sock, [_ZEROS[:n]])
+            self._stream.send([_ZEROS[:n]])
             n_bytes -= n

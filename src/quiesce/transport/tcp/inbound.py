@@ -5,8 +5,7 @@ from __future__ import annotations
 import abc
 import logging
 import secrets
-import select
-import socket
+import ssl
 import time
 from collections.abc import Callable
 
@@ -18,7 +17,7 @@ from quiesce.kv.runs import Pages, expand
 from quiesce.kv.storage import Pool
 from quiesce.transport.tcp import wire
 from quiesce.transport.tcp.leases import Armed, Leases
-from quiesce.transport.tcp.sockets import IOV_MOST, Hangup, hang_up, receive_exactly, skip, tune
+from quiesce.transport.tcp.sockets import IOV_MOST, Hangup, Stream, receive_exactly, skip
 
 AUTHENTICATE_S = 5.0
 """For all of it, however the bytes drip."""
@@ -35,27 +34,28 @@ log = logging.getLogger(__name__)
 class Guest(abc.ABC):
     """Runs in a thread of its own. `join` of that thread after `close` proves that it touches no page any more."""
 
-    def __init__(self, sock: socket.socket, pool: Pool, key_of: KeyOf) -> None:
+    def __init__(self, stream: Stream, pool: Pool, key_of: KeyOf) -> None:
         self.ticket = b""
-        self._sock = sock
+        self._stream = stream
         self._pool = pool
         self._key_of = key_of
         self._closed = False
         self._memory = pool.page_view().reshape(-1).data
-        self._poll = select.poll()
-        self._poll.register(sock, select.POLLIN)
 
     def close(self) -> None:
         """From any thread: nothing more is moved than the piece at hand; the thread ends by itself."""
         self._closed = True
-        hang_up(self._sock)
+        self._stream.hang_up()
 
-    def run(self, joined: Callable[[Guest], bool]) -> None:
-        """Serve until the peer hangs up. `joined(self)` is asked once the ticket is proved; False ends it."""
+    def run(self, joined: Callable[[Guest], bool]) -> str:
+        """Serve until the peer hangs up. `joined(self)` is asked once the ticket is proved; False ends it.
+
+        Why somebody was turned away who tried to prove something, or "".
+        """
         try:
             self._authenticate()
             if joined(self):
-                tune(self._sock)
+                self._stream.tune()
                 while not self._closed:
                     self._serve()
         except Hangup as error:
@@ -63,25 +63,28 @@ class Guest(abc.ABC):
         except (PeerUnusable, OSError) as error:
             what = "broke" if isinstance(error, OSError) else "was refused"
             log.log(logging.WARNING if self.ticket else logging.DEBUG, "a data connection %s: %s", what, error)
+            return "" if self.ticket or not isinstance(error, (HandshakeRefused, ssl.SSLError)) else str(error)
         finally:
             self._memory.release()
-            self._sock.close()
+            self._stream.close()
+        return ""
 
     def _authenticate(self) -> None:
         until_s = time.monotonic() + AUTHENTICATE_S
-        if receive_exactly(self._sock, len(wire.MAGIC), until_s) != wire.MAGIC:
+        self._stream.shake_hands(until_s)
+        if receive_exactly(self._stream, len(wire.MAGIC), until_s) != wire.MAGIC:
             raise BadFrame("what connected does not speak our data protocol")
-        ticket = receive_exactly(self._sock, wire.TICKET_BYTES, until_s)
-        theirs = receive_exactly(self._sock, wire.CHALLENGE_BYTES, until_s)
+        ticket = receive_exactly(self._stream, wire.TICKET_BYTES, until_s)
+        theirs = receive_exactly(self._stream, wire.CHALLENGE_BYTES, until_s)
         mine = secrets.token_bytes(wire.CHALLENGE_BYTES)
         known = self._key_of(ticket)
         key = known or secrets.token_bytes(wire.PROOF_BYTES)  # an unknown ticket learns no more than a wrong proof
-        self._sock.sendall(mine + wire.proof(key, b"receiver", theirs, mine))
-        given = receive_exactly(self._sock, wire.PROOF_BYTES, until_s)
+        self._stream.send([mine + wire.proof(key, b"receiver", theirs, mine)])
+        given = receive_exactly(self._stream, wire.PROOF_BYTES, until_s)
         if not wire.is_proof(given, wire.proof(key, b"sender", theirs, mine)) or known is None:
             raise HandshakeRefused("a peer could not prove its ticket")
-        self._sock.sendall(wire.MAGIC)
-        self._sock.settimeout(None)
+        self._stream.send([wire.MAGIC])
+        self._stream.settimeout(None)
         self.ticket = ticket
 
     @abc.abstractmethod
@@ -97,7 +100,7 @@ class Guest(abc.ABC):
     def _read_runs(self, n_runs: int, n_pages: int) -> Runs:
         if n_pages > self._pool.pages:
             raise BadFrame(f"{n_pages} pages of a pool of {self._pool.pages}")
-        pairs = np.frombuffer(receive_exactly(self._sock, n_runs * wire.RUN_BYTES), _PAIR).reshape(-1, 2)
+        pairs = np.frombuffer(receive_exactly(self._stream, n_runs * wire.RUN_BYTES), _PAIR).reshape(-1, 2)
         runs = pairs.astype(np.int64)
         counts = runs[:, 1]
         if counts.sum() != n_pages or np.any(counts == 0) or np.any(runs.sum(axis=1) > self._pool.pages):
@@ -108,15 +111,15 @@ class Guest(abc.ABC):
 class Inbound(Guest):
     """At decode: places what its writer sends."""
 
-    def __init__(self, sock: socket.socket, pool: Pool, leases: Leases, key_of: KeyOf) -> None:
-        super().__init__(sock, pool, key_of)
+    def __init__(self, stream: Stream, pool: Pool, leases: Leases, key_of: KeyOf) -> None:
+        super().__init__(stream, pool, key_of)
         self._leases = leases
 
     # ------------------------------------------------------------ one write
 
     def _serve(self) -> None:
-        header = wire.decode_header(receive_exactly(self._sock, wire.HEADER_BYTES))
-        words = () if header.slot is None else wire.decode_words(receive_exactly(self._sock, wire.WORDS_BYTES))
+        header = wire.decode_header(receive_exactly(self._stream, wire.HEADER_BYTES))
+        words = () if header.slot is None else wire.decode_words(receive_exactly(self._stream, wire.WORDS_BYTES))
         runs = self._read_runs(header.runs, header.pages)
         pages = expand(runs[:, 0], runs[:, 1])
         armed = self._leases.find(header.tag, pages, header.slot)
@@ -129,7 +132,7 @@ class Inbound(Guest):
 
     def _reply(self, header: wire.Header, refused: str) -> None:
         verdict = wire.Verdict.REFUSED if refused else wire.Verdict.LANDED
-        self._sock.sendall(wire.encode_reply(header.number, verdict, refused))
+        self._stream.send([wire.encode_reply(header.number, verdict, refused)])
 
     # ------------------------------------------------------------ placing
 
@@ -157,15 +160,12 @@ class Inbound(Guest):
                     return None
                 if self._closed:
                     raise Hangup(torn=True)
-                try:
-                    n = self._sock.recvmsg_into(views, 0, socket.MSG_DONTWAIT)[0]
-                except BlockingIOError:
-                    n = -1
+                n = self._stream.take(views)
             if n == 0:
                 raise Hangup(torn=True)
-            if n > 0:
+            if n is not None:
                 return n
-            self._poll.poll()
+            self._stream.wait()
 
     def _seal(self, armed: Armed, pages: Pages, words: tuple[int, ...]) -> bool:
         """Nothing is sealed once the lease was revoked, although every byte is there."""
@@ -178,7 +178,7 @@ class Inbound(Guest):
     def _discard(self, n_bytes: int) -> None:
         scratch = memoryview(bytearray(min(n_bytes, 1 << 16)))
         while n_bytes:
-            n = self._sock.recv_into(scratch[: min(n_bytes, len(scratch))])
+            n = self._stream.recv_into(scratch[: min(n_bytes, len(scratch))])
             if n == 0:
                 raise Hangup(torn=True)
             n_bytes -= n

@@ -12,7 +12,8 @@ from quiesce.protocol.sender_io import Outcome
 from quiesce.transport.pulling import Read
 from quiesce.transport.tcp import wire
 from quiesce.transport.tcp.outbound import connect
-from quiesce.transport.tcp.sockets import IOV_MOST, Hangup, hang_up, receive_exactly, send_all, skip
+from quiesce.transport.tcp.sockets import IOV_MOST, Hangup, receive_exactly, skip
+from quiesce.trust.contexts import Tls
 
 
 class Intake:
@@ -22,7 +23,7 @@ class Intake:
     lender or the network still holds meets a connection that nobody reads from.
     """
 
-    def __init__(self, pool: Pool, descriptor: wire.TcpDescriptor) -> None:
+    def __init__(self, pool: Pool, descriptor: wire.TcpDescriptor, tls: Tls | None = None) -> None:
         """Connect and prove the ticket. Raises PeerUnusable or HandshakeRefused; nothing was read then."""
         self._pool = pool
         self._memory = pool.page_view().reshape(-1).data
@@ -30,11 +31,16 @@ class Intake:
         self._lock = threading.Lock()
         self._reading: Read | None = None
         self._broken = ""
-        self._sock = connect(descriptor)
+        self._stream = connect(descriptor, tls, "prefill")
 
     @property
     def broken(self) -> bool:
         return bool(self._broken)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether another connection should take what comes next."""
+        return self._stream.is_spent
 
     def carries(self, read: Read) -> bool:
         """Whether `read` is under way here."""
@@ -64,11 +70,11 @@ class Intake:
         """Break the connection, from any thread: a read that is under way ends soon."""
         with self._lock:
             self._broken = self._broken or reason
-        hang_up(self._sock)
+        self._stream.hang_up()
 
     def close(self) -> None:
         """By the thread that reads, when none follows."""
-        self._sock.close()
+        self._stream.close()
         self._memory.release()
 
     def _fetch(self, read: Read) -> str:
@@ -77,7 +83,7 @@ class Intake:
         runs = pack_runs(read.source_pages)
         n_runs = len(runs) // wire.RUN_BYTES
         header = wire.Header(self._number, read.source_tag, len(read.source_pages), n_runs, None)
-        send_all(self._sock, [wire.encode_header(header), runs])
+        self._stream.send([wire.encode_header(header), runs])
         verdict, reason = self._hear()
         if verdict is wire.Verdict.COMING:
             self._place(read)
@@ -88,18 +94,21 @@ class Intake:
         return reason or "the lender refused it"
 
     def _hear(self) -> tuple[wire.Verdict, str]:
-        number, verdict, n_reason = wire.decode_reply(receive_exactly(self._sock, wire.REPLY_BYTES))
+        number, verdict, n_reason = wire.decode_reply(receive_exactly(self._stream, wire.REPLY_BYTES))
         if number != self._number:
             raise BadFrame(f"an answer to read {number}, not to {self._number}")
-        return verdict, receive_exactly(self._sock, n_reason).decode(errors="replace")
+        return verdict, receive_exactly(self._stream, n_reason).decode(errors="replace")
 
     def _place(self, read: Read) -> None:
         views = self._views(read)
         left_bytes, at = sum(map(len, views)), 0
         while left_bytes:
-            n = self._sock.recvmsg_into(views[at : at + IOV_MOST])[0]
+            n = self._stream.take(views[at : at + IOV_MOST])
             if n == 0:
                 raise Hangup(torn=True)
+            if n is None:
+                self._stream.wait()
+                continue
             left_bytes -= n
             at = skip(views, at, n)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable
 
 from quiesce.errors import BadFrame, HandshakeRefused, PeerUnusable
@@ -13,9 +14,12 @@ from quiesce.kv.storage import Pool
 from quiesce.protocol.sender_io import Outcome
 from quiesce.transport.contract import Write
 from quiesce.transport.tcp import wire
-from quiesce.transport.tcp.sockets import hang_up, receive_exactly, send_all, tune
+from quiesce.transport.tcp.sockets import Buffer, PlainStream, Stream, receive_exactly
+from quiesce.transport.tcp.tls import TlsStream
+from quiesce.trust.contexts import Tls
 
 CONNECT_S = 5.0
+"""To connect, and once more for all that both have to prove."""
 
 Told = Callable[[Outcome, str], None]
 """How a write ended: called once, from any thread."""
@@ -24,7 +28,7 @@ Told = Callable[[Outcome, str], None]
 class Outbound:
     """`send` is called from one thread; a connection that broke stays broken."""
 
-    def __init__(self, pool: Pool, descriptor: wire.TcpDescriptor) -> None:
+    def __init__(self, pool: Pool, descriptor: wire.TcpDescriptor, tls: Tls | None = None) -> None:
         """Connect and prove the ticket. Raises PeerUnusable or HandshakeRefused; nothing was written then."""
         self._memory = pool.page_view().reshape(-1).data
         self._page_bytes = pool.layout.page_bytes
@@ -33,13 +37,18 @@ class Outbound:
         self._lock = threading.Lock()
         self._settled = threading.Condition(self._lock)
         self._broken = ""
-        self._sock = connect(descriptor)
+        self._stream = connect(descriptor, tls, "decode")
         self._replies = threading.Thread(target=self._hear, name="page-replies", daemon=True)
         self._replies.start()
 
     @property
     def broken(self) -> bool:
         return bool(self._broken)
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether another connection should take what comes next."""
+        return self._stream.is_spent
 
     def carries(self, write: Write) -> bool:
         """Whether `write` is under way here."""
@@ -63,7 +72,7 @@ class Outbound:
             self._tell(number, Outcome.FAILED_QUIESCED, "its time was over before it left")
             return
         try:
-            send_all(self._sock, self._buffers(number, write))
+            self._stream.send(self._buffers(number, write))
         except OSError as error:
             if not error.sent_bytes:  # type: ignore[attr-defined]
                 self._tell(number, Outcome.FAILED_QUIESCED, f"nothing was sent: {error}")
@@ -75,7 +84,7 @@ class Outbound:
             self._broken = self._broken or reason
             pending, self._pending = self._pending, {}
             self._settled.notify_all()
-        hang_up(self._sock)
+        self._stream.hang_up()
         for _, told in pending.values():
             told(Outcome.FAILED_IN_FLIGHT, f"{reason}; it may still land")
 
@@ -87,12 +96,12 @@ class Outbound:
         with self._lock:
             self._settled.wait_for(lambda: not self._pending)
             self._broken = self._broken or "the sender is closed"
-        hang_up(self._sock)
+        self._stream.hang_up()
         self._replies.join()
-        self._sock.close()
+        self._stream.close()
         self._memory.release()
 
-    def _buffers(self, number: int, write: Write) -> list[bytes | memoryview]:
+    def _buffers(self, number: int, write: Write) -> list[Buffer]:
         metadata = write.metadata
         slot = None if metadata is None else metadata.slot
         runs = pack_runs(write.target_pages)
@@ -107,10 +116,10 @@ class Outbound:
     def _hear(self) -> None:
         try:
             while True:
-                number, verdict, n_reason = wire.decode_reply(receive_exactly(self._sock, wire.REPLY_BYTES))
+                number, verdict, n_reason = wire.decode_reply(receive_exactly(self._stream, wire.REPLY_BYTES))
                 if verdict is wire.Verdict.COMING:
                     raise BadFrame("pages come in answer to a write")
-                reason = receive_exactly(self._sock, n_reason).decode(errors="replace")
+                reason = receive_exactly(self._stream, n_reason).decode(errors="replace")
                 landed = verdict is wire.Verdict.LANDED
                 self._tell(number, Outcome.LANDED if landed else Outcome.FAILED_QUIESCED, reason)
         except (PeerUnusable, OSError) as error:
@@ -124,30 +133,36 @@ class Outbound:
             pending[1](outcome, reason)
 
 
-def connect(descriptor: wire.TcpDescriptor) -> socket.socket:
-    """A connection on which our ticket is proved. Raises PeerUnusable; nothing was written then, and nothing read."""
+def connect(descriptor: wire.TcpDescriptor, tls: Tls | None, role: str) -> Stream:
+    """A connection on which our ticket is proved, and with `tls` that a worker of that `role` is there.
+
+    Raises PeerUnusable; nothing was written then, and nothing read.
+    """
     where = f"{descriptor.host}:{descriptor.port}"
     try:
         sock = socket.create_connection((descriptor.host, descriptor.port), timeout=CONNECT_S)
     except OSError as error:
         raise PeerUnusable(f"cannot connect to {where}: {error}", took_effect=False) from error
+    stream = PlainStream(sock) if tls is None else TlsStream(sock, tls, role, descriptor.host)
+    until_s = time.monotonic() + CONNECT_S
     try:
-        _authenticate(sock, descriptor)
-        sock.settimeout(None)
-        tune(sock)
+        stream.shake_hands(until_s)
+        _authenticate(stream, descriptor, until_s)
+        stream.settimeout(None)
+        stream.tune()
     except (OSError, PeerUnusable) as error:
-        sock.close()
+        stream.close()
         raise PeerUnusable(f"{where} did not take our ticket: {error}", took_effect=False) from error
-    return sock
+    return stream
 
 
-def _authenticate(sock: socket.socket, descriptor: wire.TcpDescriptor) -> None:
+def _authenticate(stream: Stream, descriptor: wire.TcpDescriptor, until_s: float) -> None:
     mine = secrets.token_bytes(wire.CHALLENGE_BYTES)
-    sock.sendall(wire.MAGIC + descriptor.ticket + mine)
-    theirs = receive_exactly(sock, wire.CHALLENGE_BYTES)
-    given = receive_exactly(sock, wire.PROOF_BYTES)
+    stream.send([wire.MAGIC, descriptor.ticket, mine])
+    theirs = receive_exactly(stream, wire.CHALLENGE_BYTES, until_s)
+    given = receive_exactly(stream, wire.PROOF_BYTES, until_s)
     if not wire.is_proof(given, wire.proof(descriptor.key, b"receiver", mine, theirs)):
         raise HandshakeRefused("it does not know the key of our ticket")
-    sock.sendall(wire.proof(descriptor.key, b"sender", mine, theirs))
-    if receive_exactly(sock, len(wire.MAGIC)) != wire.MAGIC:
+    stream.send([wire.proof(descriptor.key, b"sender", mine, theirs)])
+    if receive_exactly(stream, len(wire.MAGIC), until_s) != wire.MAGIC:
         raise HandshakeRefused("it speaks another protocol")

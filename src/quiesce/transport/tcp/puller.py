@@ -14,6 +14,7 @@ from quiesce.transport.pulling import Read
 from quiesce.transport.tcp import wire
 from quiesce.transport.tcp.intake import Intake
 from quiesce.transport.tcp.receiver import TCP_CAPABILITIES
+from quiesce.trust.contexts import Tls
 
 TcpLane = Lane[wire.TcpDescriptor]
 TcpFlight = Flight[TcpLane, Read]
@@ -36,6 +37,8 @@ class TcpPuller(LanePuller[wire.TcpDescriptor]):
     capabilities = TCP_CAPABILITIES
     descriptor = wire.TcpDescriptor
     abandons = False
+    intake = Intake
+    """The tests' seam."""
 
     def __init__(
         self,
@@ -43,7 +46,10 @@ class TcpPuller(LanePuller[wire.TcpDescriptor]):
         threads: int = 1,
         call_deadline_s: float = DEFAULT_CALL_DEADLINE_S,
         departure: Departure[Read] | None = None,
+        tls: Tls | None = None,
     ) -> None:
+        """With `tls` pages come from no lender that does not send them so, without it from none that does."""
+        self._tls = tls
         self._lines: set[Intake] = set()
         self._closing = False
         self._lock = threading.Lock()  # guards both
@@ -58,6 +64,9 @@ class TcpPuller(LanePuller[wire.TcpDescriptor]):
         for line in lines:
             line.fail("the puller is closed")
         super().close()
+
+    def _check(self, described: wire.TcpDescriptor) -> None:
+        wire.require_same_way(described, self._tls is not None)
 
     def _run(self, lane: TcpLane) -> None:
         line: Intake | None = None
@@ -81,11 +90,11 @@ class TcpPuller(LanePuller[wire.TcpDescriptor]):
         return line
 
     def _line(self, described: wire.TcpDescriptor, line: Intake | None) -> Intake:
-        if line is not None and not line.broken:
+        if line is not None and not line.broken and not line.is_spent:
             return line
         if line is not None:
             self._put_away(line)
-        line = Intake(self._pool, described)
+        line = self.intake(self._pool, described, self._tls)
         with self._lock:
             self._lines.add(line)
             closing = self._closing

@@ -23,7 +23,9 @@ from quiesce.protocol.hello import Capabilities
 from quiesce.transport.tcp import wire
 from quiesce.transport.tcp.inbound import Guest, Inbound
 from quiesce.transport.tcp.leases import Leases
-from quiesce.transport.tcp.sockets import hang_up
+from quiesce.transport.tcp.sockets import PlainStream, Stream, hang_up
+from quiesce.transport.tcp.tls import TlsStream
+from quiesce.trust.contexts import Tls
 
 TCP_CAPABILITIES = Capabilities(
     drain_ack=True, fence=True, source_fence=True, bounds_checked=True, authenticated=True, pull=True
@@ -52,13 +54,19 @@ class TcpHost(abc.ABC):
     """
 
     capabilities = TCP_CAPABILITIES
+    admits: str
+    """The role of who comes."""
 
-    def __init__(self, pool: Pool, host: str, port: int) -> None:
-        """Listen on `host`:`port` (0: any free one). Raises MachineLacksError when that cannot be."""
+    def __init__(self, pool: Pool, host: str, port: int, tls: Tls | None = None) -> None:
+        """Listen on `host`:`port` (0: any free one). Raises MachineLacksError when that cannot be.
+
+        With `tls` nobody is heard who shows no certificate for a worker of the role that `admits` names.
+        """
         self._pool = pool
         self._secret = secrets.token_bytes(32)
         self._nonce = secrets.token_hex(16)
         self._host = host
+        self._tls = tls
         self._watched: dict[Peer, _Watched] = {}
         self._dead: set[Peer] = set()
         self._good: set[bytes] = set()  # tickets whose peer was joined; guarded by the lock, as are the connections
@@ -86,6 +94,7 @@ class TcpHost(abc.ABC):
             port=self.port,
             ticket=ticket,
             key=wire.key_of(self._secret, ticket),
+            tls=self._tls is not None,
         )
         return msgspec.msgpack.encode(described), []
 
@@ -165,7 +174,7 @@ class TcpHost(abc.ABC):
 
     def _begin(self, sock: socket.socket) -> None:
         """Strangers have places of their own, and the one that has been silent longest gives way."""
-        guest = self._guest(sock)
+        guest = self._guest(self._stream_of(sock))
         thread = threading.Thread(target=self._run, args=(guest,), name="page-data", daemon=True)
         with self._lock:
             strangers = [each for each in self._connections if not each.ticket]
@@ -178,8 +187,11 @@ class TcpHost(abc.ABC):
             strangers[0].close()
         self._start(guest, thread, sock)
 
+    def _stream_of(self, sock: socket.socket) -> Stream:
+        return PlainStream(sock) if self._tls is None else TlsStream(sock, self._tls, self.admits)
+
     @abc.abstractmethod
-    def _guest(self, sock: socket.socket) -> Guest:
+    def _guest(self, stream: Stream) -> Guest:
         """What serves a new connection."""
 
     def _start(self, guest: Guest, thread: threading.Thread, sock: socket.socket) -> None:
@@ -200,7 +212,8 @@ class TcpHost(abc.ABC):
 
     def _run(self, guest: Guest) -> None:
         try:
-            guest.run(self._is_good)
+            if refused := guest.run(self._is_good):
+                self._complain(f"a data connection was refused: {refused}")
         finally:
             with self._lock:
                 self._connections.pop(guest, None)
@@ -219,13 +232,22 @@ class TcpHost(abc.ABC):
 class TcpReceiver(TcpHost):
     """Places what peers send into `pool`, each byte only while the lease it belongs to is armed."""
 
-    def __init__(self, pool: Pool, host: str = "127.0.0.1", port: int = 0, leases: Leases | None = None) -> None:
+    admits = "prefill"
+
+    def __init__(
+        self,
+        pool: Pool,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        leases: Leases | None = None,
+        tls: Tls | None = None,
+    ) -> None:
         """As `TcpHost`. `leases` is the laboratory's seam."""
         self._leases = leases or Leases(pool.pages)
-        super().__init__(pool, host, port)
+        super().__init__(pool, host, port, tls)
 
-    def _guest(self, sock: socket.socket) -> Guest:
-        return Inbound(sock, self._pool, self._leases, self._key_of)
+    def _guest(self, stream: Stream) -> Guest:
+        return Inbound(stream, self._pool, self._leases, self._key_of)
 
     def arm(self, tag: PageTag, pages: Pages, slot: int) -> None:
         self._leases.arm(tag, pages, slot)

@@ -14,6 +14,7 @@ from quiesce.transport.lanes import DEFAULT_CALL_DEADLINE_S, Lane, LaneSender
 from quiesce.transport.tcp import wire
 from quiesce.transport.tcp.outbound import Outbound
 from quiesce.transport.tcp.receiver import TCP_CAPABILITIES
+from quiesce.trust.contexts import Tls
 
 TcpLane = Lane[wire.TcpDescriptor]
 TcpFlight = Flight[TcpLane, Write]
@@ -35,10 +36,16 @@ class TcpSender(LaneSender[wire.TcpDescriptor]):
         threads: int = 1,
         call_deadline_s: float = DEFAULT_CALL_DEADLINE_S,
         departure: Departure[Write] | None = None,
+        tls: Tls | None = None,
     ) -> None:
+        """With `tls` pages go to no receiver that does not take them so, without it to none that does."""
+        self._tls = tls
         self._lines: set[Outbound] = set()
         self._lock = threading.Lock()  # guards the lines
         super().__init__(pool, threads, call_deadline_s, departure)
+
+    def _check(self, described: wire.TcpDescriptor) -> None:
+        wire.require_same_way(described, self._tls is not None)
 
     def _run(self, lane: TcpLane) -> None:
         line: Outbound | None = None
@@ -66,11 +73,11 @@ class TcpSender(LaneSender[wire.TcpDescriptor]):
         return line
 
     def _line(self, described: wire.TcpDescriptor, line: Outbound | None) -> Outbound:
-        if line is not None and not line.broken:
+        if line is not None and not line.broken and not line.is_spent:
             return line
         if line is not None:
             self._put_away(line)
-        line = Outbound(self._pool, described)
+        line = Outbound(self._pool, described, self._tls)
         with self._lock:
             self._lines.add(line)
         return line

@@ -1,12 +1,14 @@
-"""Blocking reads and vectored writes of whole messages."""
+"""Blocking reads and vectored writes of whole messages, and the seam between plain connections and those under TLS."""
 
 from __future__ import annotations
 
 import contextlib
 import ipaddress
+import select
 import socket
 import time
 from collections.abc import Sequence
+from typing import Protocol
 
 from quiesce.errors import PeerUnusable
 
@@ -20,6 +22,111 @@ class Hangup(PeerUnusable):
     def __init__(self, *, torn: bool) -> None:
         super().__init__("the connection ended inside a message" if torn else "the connection ended", took_effect=None)
         self.torn = torn
+
+
+Buffer = bytes | memoryview
+
+
+class Stream(Protocol):
+    """A connected data connection. One thread reads, one writes; `hang_up` may be called from any."""
+
+    def shake_hands(self, until_s: float) -> None:
+        """Find out who is there, until a time of the monotonic clock. Raises OSError or PeerUnusable."""
+
+    def recv_into(self, view: memoryview, /) -> int:
+        """Wait for bytes and place some; 0 at the end."""
+
+    def take(self, views: list[memoryview], /) -> int | None:
+        """Place what has come already, in the order of `views`: None when nothing has, 0 at the end. Never waits."""
+
+    def wait(self) -> None:
+        """Until `take` may find something."""
+
+    def give(self, views: list[memoryview], /) -> int | None:
+        """Copy what there is room for, in order: None when there is none. Never waits, and reads no view afterwards."""
+
+    def wait_for_room(self) -> None:
+        """Until `give` may find some."""
+
+    def send(self, buffers: Sequence[Buffer], /) -> int:
+        """Send every byte, in order. An OSError leaves with `sent_bytes` of what the kernel took."""
+
+    def settimeout(self, seconds: float | None, /) -> None: ...
+
+    def tune(self) -> None: ...
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether so much went through that another connection should be made."""
+
+    def hang_up(self) -> None:
+        """Wake whoever waits in it; what it holds stays until `close`."""
+
+    def close(self) -> None: ...
+
+
+class PlainStream:
+    """A socket as it is: pages are read and written where they lie, many with one call."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
+        self._room = select.poll()
+        self._room.register(sock, select.POLLOUT)
+
+    @property
+    def is_spent(self) -> bool:
+        return False
+
+    def shake_hands(self, until_s: float) -> None:
+        """Whoever connected is there."""
+
+    def recv_into(self, view: memoryview, /) -> int:
+        return self._sock.recv_into(view)
+
+    def take(self, views: list[memoryview], /) -> int | None:
+        try:
+            return self._sock.recvmsg_into(views[:IOV_MOST], 0, socket.MSG_DONTWAIT)[0]
+        except BlockingIOError:
+            return None
+
+    def wait(self) -> None:
+        self._poll.poll()
+
+    def give(self, views: list[memoryview], /) -> int | None:
+        try:
+            return self._sock.sendmsg(views[:IOV_MOST], (), socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
+
+    def wait_for_room(self) -> None:
+        self._room.poll()
+
+    def send(self, buffers: Sequence[Buffer], /) -> int:
+        views = [memoryview(each).cast("B") for each in buffers if len(each)]
+        first = sent = 0
+        try:
+            while first < len(views):
+                n = self._sock.sendmsg(views[first : first + IOV_MOST])
+                sent += n
+                first = skip(views, first, n)
+        except OSError as error:
+            error.sent_bytes = sent  # type: ignore[attr-defined]
+            raise
+        return sent
+
+    def settimeout(self, seconds: float | None, /) -> None:
+        self._sock.settimeout(seconds)
+
+    def tune(self) -> None:
+        tune(self._sock)
+
+    def hang_up(self) -> None:
+        hang_up(self._sock)
+
+    def close(self) -> None:
+        self._sock.close()
 
 
 GONE_AFTER_S = 4
@@ -46,7 +153,7 @@ def tune(sock: socket.socket) -> None:
             sock.setsockopt(level, option, value)
 
 
-def receive_exactly(sock: socket.socket, n_bytes: int, until_s: float | None = None) -> bytes:
+def receive_exactly(stream: Stream, n_bytes: int, until_s: float | None = None) -> bytes:
     """The next `n_bytes`. Raises Hangup when the stream ends first, OSError as the socket does.
 
     `until_s`, a time of the monotonic clock, bounds all of it: TimeoutError, which is an OSError.
@@ -55,27 +162,12 @@ def receive_exactly(sock: socket.socket, n_bytes: int, until_s: float | None = N
     view, got = memoryview(data), 0
     while got < n_bytes:
         if until_s is not None:
-            sock.settimeout(max(until_s - time.monotonic(), 0.001))
-        n = sock.recv_into(view[got:])
+            stream.settimeout(max(until_s - time.monotonic(), 0.001))
+        n = stream.recv_into(view[got:])
         if n == 0:
             raise Hangup(torn=got > 0)
         got += n
     return bytes(data)
-
-
-def send_all(sock: socket.socket, buffers: Sequence[bytes | memoryview]) -> int:
-    """Send every byte of `buffers`, in order. An OSError leaves with `sent_bytes` of what the kernel took."""
-    views = [memoryview(each).cast("B") for each in buffers if len(each)]
-    first = sent = 0
-    try:
-        while first < len(views):
-            n = sock.sendmsg(views[first : first + IOV_MOST])
-            sent += n
-            first = skip(views, first, n)
-    except OSError as error:
-        error.sent_bytes = sent  # type: ignore[attr-defined]
-        raise
-    return sent
 
 
 def skip(views: list[memoryview], first: int, n_bytes: int) -> int:

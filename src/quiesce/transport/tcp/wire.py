@@ -19,7 +19,7 @@ In pull the puller connects and proves itself as a sender does, the lender as a 
 
 The key of a ticket is derived from the pool's secret, which never travels; ticket and key go to one peer, inside the
 descriptor, over the control stream. A proof is HMAC-SHA256 of who proves and both challenges, so neither side can be
-made to answer for the other. What follows is neither encrypted nor signed: see docs/transports.md.
+made to answer for the other. All of it is inside TLS if the descriptor says so; else nothing is encrypted or signed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from enum import IntEnum
 
 import msgspec
 
-from quiesce.errors import BadFrame
+from quiesce.errors import BadFrame, HandshakeRefused
 from quiesce.kv.storage import MAX_PAGES, MAX_SLOTS, METADATA_WORDS
 from quiesce.transport.descriptors import Descriptor
 
@@ -61,19 +61,33 @@ class Verdict(IntEnum):
 
 
 class TcpDescriptor(Descriptor, frozen=True):
-    """Where to connect and with what. `nonce` names this pool's life; `key` is the ticket's (32 bytes)."""
+    """Where to connect and with what. `nonce` names this pool's life; `key` is the ticket's (32 bytes).
+
+    `tls` says that whatever the connection carries, this handshake too, is inside mutual TLS 1.3.
+    """
 
     nonce: str
     host: str
     port: int
     ticket: bytes
     key: bytes
+    tls: bool
 
     def __post_init__(self) -> None:
         if not 0 < self.port < 65536 or not 0 < len(self.host) <= 255:
             raise ValueError(f"the data address {self.host!r}:{self.port} cannot be")
         if len(self.ticket) != TICKET_BYTES or len(self.key) != PROOF_BYTES:
             raise ValueError("the ticket has the wrong length")
+
+
+def require_same_way(described: TcpDescriptor, tls: bool) -> None:
+    """Raises HandshakeRefused unless both sides mean TLS or neither does: nothing goes in plain instead."""
+    if described.tls is not tls:
+        theirs, ours = ("over TLS", "in plain") if described.tls else ("in plain", "over TLS")
+        raise HandshakeRefused(
+            f"who listens for pages has them {theirs}, who dials {ours}: "
+            "give both --tls-cert, --tls-key and --tls-ca, or both --data-tls off"
+        )
 
 
 class Header(msgspec.Struct, frozen=True):

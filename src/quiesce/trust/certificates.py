@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from quiesce.control.connection import GRANT_SCHEME
 from quiesce.errors import ConfigurationError
+from quiesce.trust.grants import GRANT_SCHEME
 
 CA_NAME = "ca"
 _BACKDATED = datetime.timedelta(minutes=5)

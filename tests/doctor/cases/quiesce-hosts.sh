@@ -1,0 +1,3 @@
+# Pages between hosts: in plain although there are certificates, and encrypted.
+quiesce decode --name decode-0 --listen tcp://10.0.0.1:9002 --transport tcp --data-host 10.0.0.1 --tls-cert a.pem --data-tls off
+quiesce decode --name decode-1 --listen tcp://10.0.0.3:9002 --transport tcp --data-host 10.0.0.3 --tls-cert b.pem
