@@ -24,6 +24,8 @@ from quiesce.transport.conformance.pull_stage import WINDOW, PullStage, pull_sta
 from quiesce.transport.conformance.stage import TAG, Actor
 
 ROUNDS = 4
+UNDER_WAY_S = 0.004
+"""A large read has begun by then, and is far from its end."""
 SOON_S = 10.0
 """What does not come by then never does: the end of a read whose time is over, a death, the end of `close`."""
 
@@ -110,8 +112,10 @@ def after_a_revocation_the_source_may_be_used_again(backend: str) -> str:
             on.lend(on.all_pages())
             on.warm_up()
             on.launch_all(1)
-            on.puller.call("has_begun", 1)
-            if round_ % 2 == 0:
+            if round_ % 2:
+                on.puller.call("has_begun", 1)
+            else:
+                time.sleep(UNDER_WAY_S)
                 on.puller.stop()
             if not on.lender.call("revoke", WINDOW):
                 return "a window cannot be revoked: its source waits for its reader"
@@ -121,7 +125,7 @@ def after_a_revocation_the_source_may_be_used_again(backend: str) -> str:
             expect(on.holds_any(2) == 0, f"{on.holds_any(2)} pages of the source as it was after the revocation")
             landed = outcomes == {1: LANDED}
             expect(not landed or on.holds_any(1) == on.n_pages, f"{outcomes}, but not all of it is there")
-            expect(landed == any(on.puller.call("tags", on.all_pages())), "tags do not say how it ended")
+            expect(landed == any(on.puller.call("tags", on.all_pages()[1:])), "tags do not say how it ended")
             revoked += not landed
     return f"{revoked} of {ROUNDS} reads were under way then"
 

@@ -16,6 +16,7 @@ class NixlReadingLine(NixlLine):
 
     operation = "NIXL_READ"
     local, remote = 1, 0
+    doubt = ""
 
 
 class NixlPuller(OneSidedPuller[NixlDescriptor]):

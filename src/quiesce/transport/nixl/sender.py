@@ -32,6 +32,8 @@ class NixlLine(Line):
     operation = "NIXL_WRITE"
     local, remote = 0, 1
     """Columns of `Copies`."""
+    doubt = ", bytes may still land"
+    """What is left to say when it broke."""
 
     def __init__(self, pool: Pool, described: NixlDescriptor) -> None:
         """Raises HandshakeRefused, MachineLacksError."""
@@ -87,12 +89,12 @@ class NixlLine(Line):
         try:
             status = ask(handle)
         except Exception as error:  # whatever the library raises
-            self.broken = f"the connection to the peer broke, bytes may still land: {error}"
+            self.broken = f"the connection to the peer broke{self.doubt}: {error}"
             return False
         if status == self._nixl.NIXL_IN_PROG:
             return False
         if status != self._nixl.NIXL_SUCCESS:
-            self.broken = f"NIXL says {status}, bytes may still land"
+            self.broken = f"NIXL says {status}{self.doubt}"
             return False
         self._unfinished.remove(handle)
         self._agent.releaseXferReq(handle)
