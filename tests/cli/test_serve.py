@@ -273,6 +273,8 @@ async def test_an_error_of_several_children_is_said_once(start: Any, roll: Roll)
             "--context-length 4096 does not fit the KV pool of 1000 tokens",
         ),
         ("--context-length 2000000", "--context-length 2000000 is more than the model's 1048576"),
+        ("--landing staged --payload-digest off", "--payload-digest off with --landing staged"),
+        ("--landing staged --landing-bytes 1M", "does not fit --landing-bytes 1.0 MiB"),
         ("--mode aggregated --prefill 2", "--prefill means nothing with --mode aggregated"),
         ("--mode aggregated --prefill-pool-tokens 2", "--prefill-pool-tokens means nothing with --mode aggregated"),
     ],

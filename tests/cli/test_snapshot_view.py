@@ -55,6 +55,11 @@ def test_rooms_are_drawn_oldest_first_with_their_proofs() -> None:
     assert "drained by 0@ab" in text
 
 
+def test_landing_pages_have_a_line_of_their_own() -> None:
+    assert "landing pages" not in drawn(SNAPSHOT)
+    assert "8 landing pages: free 5  held 3" in drawn(msgspec.structs.replace(SNAPSHOT, landing={"free": 5, "held": 3}))
+
+
 def test_what_does_not_fit_is_counted() -> None:
     ranges = tuple(PageRange(2 * n, 2 * n, "used", f"r{n}") for n in range(MOST_ROWS + 3))
     assert "... 3 more" in drawn(msgspec.structs.replace(SNAPSHOT, ranges=ranges, rooms=()))

@@ -81,6 +81,13 @@ def test_pools_that_are_too_small_by_default_are_one_problem(model: Path) -> Non
     assert "a larger --memory-share" in problem
 
 
+def test_landing_must_hold_the_context(model: Path) -> None:
+    found = problems(model, landing="staged", landing_bytes="1000")
+    assert len(found) == 1
+    assert "a context of 256 tokens does not fit --landing-bytes" in found[0]
+    assert surveyed(model, landing="staged", landing_bytes="1000", allow_small_pool="true")
+
+
 def test_only_pools_that_will_exist_are_checked(model: Path) -> None:
     assert surveyed(model, prefill_pool_tokens="16", mode="aggregated").decode_pool.tokens >= 256
     composed = {"prefill_pool_tokens": "16", "allow_small_pool": "true"}

@@ -43,6 +43,15 @@ def test_prompt_must_leave_room_for_one_token() -> None:
         admit_decode(8_192, None, WIDE)
 
 
+def test_prompt_must_land_whole() -> None:
+    """What it lands in bounds the prompt, not the answer; 0 is no bound."""
+    landing = Limits(context_length=8_192, pool_tokens=100_000, landing_tokens=1_024)
+    assert admit_decode(1_024, 7_168, landing) == 7_168
+    with pytest.raises(RequestRejected, match="prompts of at most 1024 tokens") as caught:
+        admit_decode(1_025, 1, landing)
+    assert (caught.value.code, caught.value.status) == ("context_length_exceeded", 400)
+
+
 @pytest.mark.parametrize("max_tokens", [0, -1])
 def test_max_tokens_below_one_is_invalid(max_tokens: int) -> None:
     with pytest.raises(RequestRejected) as caught:

@@ -84,6 +84,7 @@ class FakeWorker:
         self.peers = peers
         self.probe_plan: OnSubmit = hand_off if role == "prefill" else say("ok", finish="length")
         self.context_length = self.pool_tokens = 4096
+        self.landing_tokens = 0
         self.model = "tiny"
         self.version = DISPATCH_VERSION
         self.load = Load(0, 0, 4096)
@@ -157,7 +158,7 @@ class FakeWorker:
     def _greeting(self) -> list[WorkerFrame]:
         limits = (self.context_length, self.pool_tokens, 16, 256)
         about = (self.name, self.role, self.incarnation, self.model, "fingerprint")
-        welcome = Welcome(*about, *limits, version=self.version)
+        welcome = Welcome(*about, *limits, version=self.version, landing_tokens=self.landing_tokens)
         return [welcome, *([Peers(self.peers)] if self.peers else []), self.load]
 
     async def _take(self, frame: RouterFrame) -> None:

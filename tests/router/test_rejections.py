@@ -33,6 +33,15 @@ async def test_a_prompt_that_no_pool_can_hold_reaches_no_worker(deployment: Depl
     assert (await chat(client)).status_code == 200
 
 
+async def test_a_prompt_that_cannot_land_whole_reaches_no_worker(deployment: Deployment) -> None:
+    deployment.decode.landing_tokens = 1000
+    client = await deployment.start()
+    error = error_of(await complete(client, prompt=[65] * 1001, max_tokens=10), 400)
+    assert (error["code"], error["param"]) == ("context_length_exceeded", "prompt")
+    assert "prompts of at most 1000 tokens" in error["message"]
+    assert nobody_was_told(deployment)
+
+
 @pytest.mark.parametrize("fields", [{"max_tokens": 4096}, {"messages": [{"role": "user", "content": "x" * 5000}]}])
 async def test_what_does_not_fit_reaches_no_worker(deployment: Deployment, fields: Any) -> None:
     client = await deployment.start()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from quiesce.lab.faults import Held, Hold, LetGo
+from quiesce.worker.push_outlet import PushOutlet
 
 from .asking import Desk
 from .gate import LONG_S, Gate
@@ -36,7 +37,7 @@ def heard_of(lines: list[str], attempt: int) -> int:
 
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quiesce.worker.sender_executor.PROGRESS_S", 0.01)
+    monkeypatch.setattr("quiesce.worker.prefill_executor.PROGRESS_S", 0.01)
 
 
 @pytest.mark.usefixtures("often")
@@ -54,7 +55,9 @@ async def test_who_is_computed_and_who_waits_for_its_turn(house: House) -> None:
         assert await ask.end("decode-0") == "length"
         assert ask.tokens == alone(ask.ids, 6)
     await house.empty()
-    assert not [names for names in prefill.worker._executor._timers._running.values() if "progress" in names]
+    outlet = prefill.worker.outlet
+    assert isinstance(outlet, PushOutlet)
+    assert not [names for names in outlet.executor._timers._running.values() if "progress" in names]
     late = await house.desk.metric("prefill-0", "quiesce_ignored_messages_total", 'kind="timer_progress"')
     assert late == 0
 

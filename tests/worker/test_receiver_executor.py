@@ -44,8 +44,8 @@ from quiesce.protocol.receiver_io import (
 )
 from quiesce.telemetry.metrics import Telemetry
 from quiesce.worker.handoff import Handoff
+from quiesce.worker.landing import DirectLanding
 from quiesce.worker.receiver_executor import ReceiverExecutor
-from quiesce.worker.seats import Seats
 from quiesce.worker.sequence import Generation
 
 from .requests import request, settings
@@ -108,7 +108,7 @@ class Desk:
         layout = Layout(layers=1, kv_heads=1, head_dim=4, page_size=PAGE)
         self.pool = Pool.private(layout, 8, 4)
         self.allocator = PageAllocator(8, PageTag(100))
-        self.seats = Seats(4)
+        self.landing = DirectLanding(self.pool, self.allocator)
         self.telemetry = Telemetry("decode", "decode-0")
         self.transport = FakeReceiver()
         self.handoffs: dict[Attempt, Handoff] = {}
@@ -117,19 +117,17 @@ class Desk:
         self.executor = ReceiverExecutor(
             self,
             settings("decode", **changes),
-            self.pool,
-            self.allocator,
-            self.seats,
+            self.landing,
             self.transport,
             self.telemetry,
             VOCAB,
         )
-        allocation = self.allocator.allocate(layout.pages_for(PROMPT), "r", PageState.RESERVED)
+        places = self.landing.take(layout.pages_for(PROMPT), "r")
         generation = Generation(GREEDY, 0, frozenset(), 8)
         self.prefixes = PrefixCache(self.allocator, PAGE)
         asked = request(prompt_ids(PROMPT))
         reader = self.prefixes.read("", asked.submit.token_ids)
-        self.handoff = Handoff(asked, generation, allocation, self.seats.take(), reader)
+        self.handoff = Handoff(asked, generation, places, reader)
         self.handoffs[ONE] = self.handoff
 
     def feed(self, event: ReceiverInput) -> None:
@@ -158,7 +156,7 @@ class Desk:
 
     def write(self, first_token: int = 5, digest: str = "") -> None:
         """What a whole transfer leaves in memory."""
-        pages, tag = self.handoff.allocation.pages, self.handoff.allocation.tag
+        pages, tag = self.handoff.lease.pages, self.handoff.lease.tag
         self.pool.stamp(pages, tag)
         self.pool.metadata[0] = np.array(metadata_words(tag, first_token, len(pages), PROMPT, digest), np.uint64)
 
@@ -227,7 +225,7 @@ def test_a_token_that_is_none_of_the_models_fails_the_attempt(first_token: int) 
 def test_a_page_without_its_tag_fails_the_attempt() -> None:
     desk = Desk()
     desk.write()
-    desk.pool.tags[desk.handoff.allocation.pages[1]] = 1
+    desk.pool.tags[desk.handoff.lease.pages[1]] = 1
     assert desk.verdict() == "coverage_mismatch"
     assert 'where="commit"' in desk.telemetry.render()
 
@@ -247,10 +245,10 @@ def test_a_digest_that_is_on_must_come() -> None:
 
 def test_a_digest_is_compared_with_the_bytes() -> None:
     desk = Desk(payload_digest="blake2b")
-    digest = payload_digest(desk.pool, desk.handoff.allocation.pages)
+    digest = payload_digest(desk.pool, desk.handoff.lease.pages)
     desk.write(digest=digest)
     assert desk.verdict(digest=digest) == ""
-    desk.pool.kv[desk.handoff.allocation.pages[0]] += 1
+    desk.pool.kv[desk.handoff.lease.pages[0]] += 1
     assert desk.verdict(digest=digest) == "digest_mismatch"
 
 
@@ -260,7 +258,7 @@ def test_a_digest_is_compared_with_the_bytes() -> None:
 def test_a_hold_keeps_pages_and_seat() -> None:
     desk = Desk()
     desk.executor.carry_out(Hold(ONE, (PEER,)))
-    assert (desk.count(PageState.HELD), desk.seats.free) == (3, 3)
+    assert (desk.count(PageState.HELD), desk.landing.free_seats) == (3, 3)
     assert (desk.handoff.state, desk.handoff.awaiting) == ("holding", (PEER,))
 
 
@@ -277,7 +275,7 @@ def test_a_hold_is_fenced_at_once_where_that_hurts_nobody() -> None:
     desk = Desk()
     desk.transport.can_revoke = True
     desk.executor.carry_out(Hold(ONE, (PEER,)))
-    assert desk.transport.revoked == [desk.handoff.allocation.tag]
+    assert desk.transport.revoked == [desk.handoff.lease.tag]
     assert desk.fed.get_nowait() == FenceProved(PEER, ONE)
 
 
@@ -285,14 +283,14 @@ def test_a_hold_is_fenced_at_once_where_that_hurts_nobody() -> None:
 def test_a_lease_that_ends_is_writable_no_more(end: ReceiverEffect) -> None:
     desk = Desk()
     desk.executor.carry_out(end)
-    assert desk.transport.disarmed == [desk.handoff.allocation.tag]
+    assert desk.transport.disarmed == [desk.handoff.lease.tag]
 
 
 def test_a_release_gives_back_pages_and_seat_once() -> None:
     desk = Desk()
     desk.executor.carry_out(Hold(ONE, (PEER,)))
     desk.executor.carry_out(Release(ONE, 0, Proof.DRAINED))
-    assert (desk.count(PageState.FREE), desk.seats.free) == (8, 4)
+    assert (desk.count(PageState.FREE), desk.landing.free_seats) == (8, 4)
     assert desk.did == [("freed", None)]
     assert 'releases_total{proof="drained"' in desk.telemetry.render()
     with pytest.raises(KeyError):
@@ -310,7 +308,7 @@ def test_tainted_pages_never_circulate_again() -> None:
     desk = Desk()
     desk.handoff.tainted = True
     desk.executor.carry_out(Release(ONE, 0, Proof.DRAINED))
-    assert (desk.count(PageState.QUARANTINED), desk.seats.free) == (3, 4)
+    assert (desk.count(PageState.QUARANTINED), desk.landing.free_seats) == (3, 4)
 
 
 def test_quarantine_is_visible_and_ends_by_a_proof() -> None:
@@ -332,7 +330,7 @@ def test_a_release_by_timeout_is_labelled() -> None:
 def test_pages_are_marked_by_their_own_state_only() -> None:
     """A lease that was given back cannot be held: invariants, not luck."""
     desk = Desk()
-    desk.allocator.release(desk.handoff.allocation.pages)
+    desk.allocator.release(desk.handoff.lease.pages)
     with pytest.raises(InvariantBroken):
         desk.executor.carry_out(Hold(ONE, (PEER,)))
 

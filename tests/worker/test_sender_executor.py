@@ -24,7 +24,6 @@ from quiesce.protocol.sender_io import (
     ReleaseSource,
     Reply,
     SenderIgnored,
-    SenderInput,
     SenderTimer,
     SenderTimerFired,
     StartCompute,
@@ -36,6 +35,7 @@ from quiesce.protocol.sender_io import (
 from quiesce.telemetry.metrics import Telemetry
 from quiesce.transport.contract import Completion, Target, Write
 from quiesce.worker.job import Job
+from quiesce.worker.outlet import PrefillInput
 from quiesce.worker.prompt import Prompt
 from quiesce.worker.sender_executor import SenderExecutor
 
@@ -87,13 +87,15 @@ class Desk:
         self.telemetry = Telemetry("prefill", "prefill-0")
         self.target: Target | None = FakeTarget()
         self.did: list[tuple[object, ...]] = []
-        self.fed: asyncio.Queue[SenderInput] = asyncio.Queue()
+        self.fed: asyncio.Queue[PrefillInput] = asyncio.Queue()
         self.job = Job(request(prompt_ids(2 * PAGE + 1)))
         self.job.prompt = Prompt(self.job.request, SOURCE)
         self.jobs = {R: self.job}
-        self.executor = SenderExecutor(self, settings("prefill", **changes), self.transport, self.telemetry)
+        self.executor = SenderExecutor(
+            self, settings("prefill", **changes), self.transport, self.telemetry, self.target_of
+        )
 
-    def feed(self, event: SenderInput) -> None:
+    def feed(self, event: PrefillInput) -> None:
         self.fed.put_nowait(event)
 
     def send(self, envelope: Envelope) -> None:

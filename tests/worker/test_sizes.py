@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -13,6 +15,9 @@ from quiesce.worker.sizes import available_memory_bytes, decide_limits, default_
 
 LAYOUT = Layout(layers=2, kv_heads=1, head_dim=16, page_size=16)
 SETTINGS = WorkerSettings(role="prefill", name="prefill-0", listen="unix:/tmp/p.sock")
+
+
+STAGED: dict[str, Any] = {"role": "decode", "landing": "staged", "pool_tokens": 65_536}
 
 
 def limits(**changes: object) -> Limits:
@@ -68,3 +73,60 @@ def test_the_number_that_was_typed_is_in_the_message() -> None:
         limits(pool_tokens=2050)
     with pytest.raises(ConfigurationError, match=r"^--context-length 3000 does not fit"):
         limits(pool_tokens=2050, context_length=3000)
+
+
+# ---------------------------------------------------------------- landing
+
+
+def test_prompts_land_in_the_pool_unless_landing_is_staged() -> None:
+    assert limits(pool_tokens=65_536).landing_tokens == 0
+    assert limits(**STAGED | {"role": "prefill"}).landing_tokens == 0
+
+
+def test_default_landing_is_a_quarter_of_the_pool_and_holds_a_context() -> None:
+    assert limits(**STAGED).landing_tokens == 16_384
+    assert limits(**STAGED | {"pool_tokens": 8192}).landing_tokens == 4096
+
+
+def test_landing_is_counted_in_whole_pages() -> None:
+    assert limits(**STAGED, landing_bytes=4100 * LAYOUT.token_bytes + 1).landing_tokens == 4096
+
+
+def test_landing_that_does_not_hold_the_context_is_refused_with_what_would() -> None:
+    with pytest.raises(ConfigurationError, match=r"256\.0 KiB \(1024 tokens\): give at least 1\.0 MiB") as raised:
+        limits(**STAGED, landing_bytes=1024 * LAYOUT.token_bytes)
+    assert "--allow-small-pool" in raised.value.problems[0]
+    assert limits(**STAGED, landing_bytes=1024 * LAYOUT.token_bytes, allow_small_pool=True).landing_tokens == 1024
+
+
+def test_a_small_pool_is_one_problem_not_two() -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        limits(**STAGED | {"pool_tokens": 2048})
+    assert len(raised.value.problems) == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "digest"),
+    [
+        ({}, "off"),
+        ({"landing": "staged"}, "blake2b"),
+        ({"payload_digest": "blake2b"}, "blake2b"),
+        ({"payload_digest": "off"}, "off"),
+    ],
+)
+def test_staged_landing_brings_its_digest(said: dict[str, Any], digest: str) -> None:
+    told: dict[str, Any] = {"role": "prefill", "name": "p", "listen": "unix:/tmp/p.sock", **said}
+    assert WorkerSettings(**told).digest == digest
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"landing": "staged", "payload_digest": "off"}, "nothing else proves"),
+        ({"landing_bytes": 1 << 20}, "means nothing without --landing staged"),
+        ({"landing": "staged", "transfer": "pull"}, "nobody but decode writes"),
+    ],
+)
+def test_what_cannot_be_meant_together_is_refused(said: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        WorkerSettings(**{"role": "decode", "name": "d", "listen": "unix:/tmp/d.sock", **said})

@@ -100,7 +100,7 @@ async def test_whatever_happens_everything_comes_back(house: House, seed: int, b
     assert storm.finished > 5
     for name in DECODES:
         decode = house.members[name].worker
-        assert decode._seats.free == decode._seats.count
+        assert decode._landing.free_seats == decode.parts.pool.slots
         assert await house.desk.metric(name, "quiesce_tag_mismatches_total") == 0
         assert await house.desk.metric(name, "quiesce_unsafe_releases_total") == 0
     for member in house.members.values():

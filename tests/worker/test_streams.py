@@ -207,7 +207,7 @@ async def test_a_lost_tag_ends_one_answer_and_nothing_else(house: House) -> None
     decode = await house.decode(quarantine_budget=1.0)
     victim = house.desk.ask(prompt_ids(14, 1), *BOTH, max_tokens=200)
     await victim.said(2)
-    decode.worker.parts.pool.tags[next(iter(decode.worker.handoffs.values())).allocation.pages[0]] = 1
+    decode.worker.parts.pool.tags[next(iter(decode.worker.handoffs.values())).lease.pages[0]] = 1
     assert await victim.end("decode-0") == "context_changed"
     beside = house.desk.ask(prompt_ids(14, 2), *BOTH, max_tokens=6)
     assert await beside.end("decode-0") == "length"
@@ -216,7 +216,7 @@ async def test_a_lost_tag_ends_one_answer_and_nothing_else(house: House) -> None
     assert view.pages["quarantined"] >= 4
     assert view.pages["quarantined"] + view.pages["free"] + view.pages["cached"] == decode.worker.parts.pool.pages
     assert not view.rooms
-    assert decode.worker._seats.free == decode.worker.parts.pool.slots
+    assert decode.worker._landing.free_seats == decode.worker.parts.pool.slots
 
 
 # ---------------------------------------------------------------- settings

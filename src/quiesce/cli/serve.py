@@ -39,6 +39,7 @@ from quiesce.telemetry.logs import configure, ids
 from quiesce.telemetry.spans import require_exporter
 from quiesce.text.catalog import ModelSource, resolve
 from quiesce.transport.registry import backend, require_transfer, require_trusted
+from quiesce.worker.settings import LANDING_NAMES, landing_conflict
 
 _log = logging.getLogger(__name__)
 _WATCH_S = 0.2
@@ -235,6 +236,8 @@ def _checked(composed: Composed) -> tuple[ServeSettings, ModelSource]:
         problems += _wrong_port(composed)
     problems.extend(front_problems(composed))
     problems += [*_wrong_tenants(composed), *_wrong_traces(composed), *_wrong_transport(composed)]
+    if conflict := landing_conflict(*map(composed.get, LANDING_NAMES)):
+        problems.append(conflict)
     source = None
     try:
         source = resolve(str(composed.get("model")))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -59,12 +59,17 @@ def worker_panel(snapshot: WorkerSnapshot) -> Panel:
 
 
 def pools(snapshot: WorkerSnapshot) -> Text:
-    """One line: pages by state, then requests."""
-    total = sum(snapshot.pages.values())
-    line = Text(f"{total:,} pages of {snapshot.page_size}: ")
-    for state, pages in snapshot.pages.items():
+    """Pages by state, then requests; a second line for pages that writes land in, where that is not the pool."""
+    line = _by_state(f"pages of {snapshot.page_size}", snapshot.pages)
+    line.append(f"| running {snapshot.running}, waiting {snapshot.waiting}")
+    return line.append("\n").append(_by_state("landing pages", snapshot.landing)) if snapshot.landing else line
+
+
+def _by_state(what: str, counts: Mapping[str, int]) -> Text:
+    line = Text(f"{sum(counts.values()):,} {what}: ")
+    for state, pages in counts.items():
         line.append(f"{state} {pages:,}  ", style=STYLES.get(state, "") if pages else "dim")
-    return line.append(f"| running {snapshot.running}, waiting {snapshot.waiting}")
+    return line
 
 
 def rooms(views: Sequence[RoomView]) -> Table:

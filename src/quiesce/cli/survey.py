@@ -26,6 +26,7 @@ from quiesce.worker.sizes import (
     available_memory_bytes,
     context_problem,
     default_pool,
+    landing_problem,
     pool_problem,
 )
 
@@ -104,6 +105,10 @@ def _problems(
         for flag, pool in pools:
             sized_by = "--memory-share" if pool.asked is None else flag
             found.append(pool_problem(asked, config.context_length, pool, layout, sized_by))
+        if settings.mode == "pd" and composed.get("landing") == "staged":
+            landing_bytes = msgspec.convert(composed.get("landing_bytes"), int | None)
+            context = asked or config.context_length
+            found.append(landing_problem(landing_bytes, context, decode, layout))
     return [problem for problem in dict.fromkeys(found) if problem]
 
 

@@ -27,7 +27,7 @@ def check_welcome(frame: Welcome) -> None:
     check_text("model_fingerprint", frame.model_fingerprint)
     for field in ("context_length", "page_size", "version", "max_running"):
         check_int(field, getattr(frame, field), 1)
-    for field in ("pool_tokens", "max_queue"):
+    for field in ("pool_tokens", "max_queue", "landing_tokens"):
         check_int(field, getattr(frame, field))
 
 
@@ -38,10 +38,12 @@ def check_snapshot(snapshot: WorkerSnapshot) -> None:
     check_int("page_size", snapshot.page_size, 1)
     for field in ("running", "waiting", "routers"):
         check_int(field, getattr(snapshot, field))
-    check_count("pages", snapshot.pages, MAX_STATES)
-    for state, pages in snapshot.pages.items():
-        check_text("pages", state)
-        check_int("pages", pages)
+    for field in ("pages", "landing"):
+        counts = getattr(snapshot, field)
+        check_count(field, counts, MAX_STATES)
+        for state, pages in counts.items():
+            check_text(field, state)
+            check_int(field, pages)
     for found in snapshot.ranges:
         _check_range(found)
     for room in snapshot.rooms:

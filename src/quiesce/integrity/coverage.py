@@ -49,10 +49,23 @@ def check_coverage(
     `metadata_mismatch` or `digest_mismatch`, the transport's fault. The digest is checked over the pool in place,
     which is no defence against a write that is still to come: rules 1 to 9 are.
     """
-    return (
-        _check_tags(pool, pages, tag, expected_pages)
-        or _check_metadata(pool, tag, slot, expected_pages, prompt_tokens, first_token, payload_digest)
-        or _check_payload(pool, pages, payload_digest)
+    stamps = check_stamps(pool, pages, tag, slot, expected_pages, prompt_tokens, first_token, payload_digest)
+    return stamps or check_payload(pool, pages, payload_digest)
+
+
+def check_stamps(
+    pool: Pool,
+    pages: AnyPages,
+    tag: PageTag,
+    slot: int,
+    expected_pages: int,
+    prompt_tokens: int,
+    first_token: int,
+    payload_digest: str = "",
+) -> Failure | None:
+    """The tags and the metadata slot of `check_coverage`, each word read once; not a byte of the pages."""
+    return _check_tags(pool, pages, tag, expected_pages) or _check_metadata(
+        pool, tag, slot, expected_pages, prompt_tokens, first_token, payload_digest
     )
 
 
@@ -84,7 +97,8 @@ def _check_metadata(
     return None
 
 
-def _check_payload(pool: Pool, pages: AnyPages, expected: str) -> Failure | None:
+def check_payload(pool: Pool, pages: AnyPages, expected: str) -> Failure | None:
+    """None when the bytes of `pages`, in this order, have the digest `expected`, or when that is ""."""
     if expected and digests.payload_digest(pool, pages) != expected.lower():
         return _failure("digest_mismatch", f"the bytes of {len(pages)} pages are not those that were sent")
     return None

@@ -17,6 +17,7 @@ from quiesce.lab.order_socket import OrderSocket
 from quiesce.transport.contract import Receiver, Sender
 from quiesce.transport.shm import ShmSender
 from quiesce.worker.compose import Compose
+from quiesce.worker.outlet import MakeOutlet
 from quiesce.worker.process import Parts
 from quiesce.worker.settings import WorkerSettings
 
@@ -51,9 +52,9 @@ def gated() -> Compose:
     def sender(pool: Pool, settings: WorkerSettings) -> Sender:
         return ShmSender(pool, WRITERS, settings.call_deadline_s, placement)
 
-    def prefill(parts: Parts, transport: Sender) -> GatedPrefill:
+    def prefill(parts: Parts, make_outlet: MakeOutlet) -> GatedPrefill:
         served = GateSocket(parts.settings)
-        worker = GatedPrefill(parts, transport, served.gate, placement)
+        worker = GatedPrefill(parts, make_outlet, served.gate, placement)
         served.obey = worker.obey
         return worker
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
+from quiesce.errors import UsageError
 from quiesce.ids import Attempt, AttemptKey, Peer
 from quiesce.lab.explorer.local_moves import ENDED_BY_CLIENT
 from quiesce.lab.gate import (
@@ -40,15 +41,16 @@ from quiesce.protocol.sender_io import (
     DecodeReplaced,
     Heard,
     Outcome,
-    SenderInput,
     SenderTimerFired,
     WriteSettled,
 )
-from quiesce.transport.contract import Receiver, Sender
+from quiesce.transport.contract import Receiver
 from quiesce.worker.decode import DecodeWorker
 from quiesce.worker.links import Link
+from quiesce.worker.outlet import MakeOutlet, PrefillInput
 from quiesce.worker.prefill import PrefillWorker
 from quiesce.worker.process import Parts
+from quiesce.worker.push_outlet import PushOutlet
 
 
 def obey_gate(gate: Gate, order: GateOrder) -> bool:
@@ -72,8 +74,8 @@ def obey_gate(gate: Gate, order: GateOrder) -> bool:
 class GatedPrefill(PrefillWorker):
     """Halves of requests, cancels, messages, computed chunks, clocks and writes wait."""
 
-    def __init__(self, parts: Parts, transport: Sender, gate: Gate, placement: GatedPlacement) -> None:
-        super().__init__(parts, transport)
+    def __init__(self, parts: Parts, make_outlet: MakeOutlet, gate: Gate, placement: GatedPlacement) -> None:
+        super().__init__(parts, make_outlet)
         self._gate = gate
         self._loop = asyncio.get_running_loop()
         self._held: dict[tuple[AttemptKey, int], int] = {}
@@ -85,7 +87,7 @@ class GatedPrefill(PrefillWorker):
     def cancel(self, frame: Cancel, link: Link) -> None:
         self._gate.hold(lambda: super(GatedPrefill, self).cancel(frame, link), "cancel", request=frame.request)
 
-    def feed(self, event: SenderInput) -> None:
+    def feed(self, event: PrefillInput) -> None:
         go = partial(super().feed, event)
         match event:
             case Heard(envelope=envelope):
@@ -108,7 +110,9 @@ class GatedPrefill(PrefillWorker):
         self._loop.call_soon_threadsafe(self._hold_write, write, gate)
 
     def _hold_write(self, write: int, gate: WriteGate) -> None:
-        key, number, job = self._executor._writes[write]
+        if not isinstance(self.outlet, PushOutlet):
+            raise UsageError("Gates hold writes: they need --transfer push.")
+        key, number, job = self.outlet.executor._writes[write]
         self._held[key, number] = self._gate.hold_write(gate, job.request.id)
 
     def obey(self, order: GateOrder) -> None:

@@ -1,7 +1,7 @@
 """Reject before anything exists (rule 10). Router, prefill's door and decode's door ask the same questions here.
 
-Prefill: the prompt within its context and pool. Decode: prompt + max_tokens within its context and pool; an absent
-max_tokens is clipped to what fits, never a reason to reject.
+Prefill: the prompt within its context and pool. Decode: prompt + max_tokens within its context and pool, the prompt
+within what it lands in; an absent max_tokens is clipped to what fits, never a reason to reject.
 """
 
 from __future__ import annotations
@@ -14,10 +14,14 @@ TOO_LONG = "context_length_exceeded"
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What one worker can hold of one request, in tokens: the model's context and the pool's size (whole pages)."""
+    """What one worker can hold of one request, in tokens: the model's context and the pool's size (whole pages).
+
+    `landing_tokens` of a prompt can land at once; 0: as many as the pool has.
+    """
 
     context_length: int
     pool_tokens: int
+    landing_tokens: int = 0
 
     @property
     def most_tokens(self) -> int:
@@ -45,6 +49,8 @@ def admit_decode(prompt_tokens: int, max_tokens: int | None, limits: Limits) -> 
     wanted = 1 if max_tokens is None else max_tokens
     if prompt_tokens + wanted > limits.most_tokens:
         raise _too_long(prompt_tokens, max_tokens, limits)
+    if 0 < limits.landing_tokens < prompt_tokens:
+        raise _too_long_to_land(prompt_tokens, limits)
     return limits.most_tokens - prompt_tokens if max_tokens is None else max_tokens
 
 
@@ -62,6 +68,15 @@ def _too_long(prompt_tokens: int, max_tokens: int | None, limits: Limits) -> Req
             "completion). Please reduce the length of the prompt or of the completion."
         )
     return RequestRejected(f"{_what_fits(limits)} However, {asked}", code=TOO_LONG, param="messages")
+
+
+def _too_long_to_land(prompt_tokens: int, limits: Limits) -> RequestRejected:
+    return RequestRejected(
+        f"This server takes prompts of at most {limits.landing_tokens} tokens. However, your prompt has "
+        f"{prompt_tokens} tokens. Please shorten the prompt.",
+        code=TOO_LONG,
+        param="messages",
+    )
 
 
 def _what_fits(limits: Limits) -> str:

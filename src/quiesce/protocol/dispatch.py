@@ -116,7 +116,7 @@ class Attach(msgspec.Struct, frozen=True, tag="attach"):
 class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
     """worker -> router, first: what this worker is and what it can admit. `version` is its `DISPATCH_VERSION`.
 
-    `max_running` is how many requests it generates for at once.
+    `max_running` is how many requests it generates for at once. `landing_tokens`: 0 where prompts land in the pool.
     """
 
     worker: str
@@ -131,6 +131,7 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
     facts: tuple[tuple[str, str], ...] = ()
     version: int = 1
     max_running: int = 32
+    landing_tokens: int = 0
 
 
 class Peers(msgspec.Struct, frozen=True, tag="peers"):
@@ -242,7 +243,10 @@ class RoomView(msgspec.Struct, frozen=True):
 
 
 class WorkerSnapshot(msgspec.Struct, frozen=True):
-    """What `quiesce inspect` shows of one worker; counts are pages. `routers` are attached to it."""
+    """What `quiesce inspect` shows of one worker; counts are pages. `routers` are attached to it.
+
+    `landing` are pages that writes land in, by state, where that is not the pool.
+    """
 
     worker: str
     role: str
@@ -254,6 +258,7 @@ class WorkerSnapshot(msgspec.Struct, frozen=True):
     running: int
     waiting: int
     routers: int = 0
+    landing: dict[str, int] = {}
 
 
 class Inspected(msgspec.Struct, frozen=True, tag="inspected"):

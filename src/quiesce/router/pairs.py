@@ -44,7 +44,9 @@ class Pair(msgspec.Struct, frozen=True, eq=False):
 
 def limits_of(link: WorkerLink) -> Limits:
     welcome = link.welcome
-    return Limits(welcome.context_length, welcome.pool_tokens) if welcome else Limits(0, 0)
+    if welcome is None:
+        return Limits(0, 0)
+    return Limits(welcome.context_length, welcome.pool_tokens, welcome.landing_tokens)
 
 
 def life_of(link: WorkerLink) -> Incarnation:

@@ -36,7 +36,7 @@ CONSTANT_LABELS = ("role", "worker")
 LABELS = {
     "role": "`prefill`, `decode`, `aggregated`, `router` or `serve`",
     "worker": "the process's name",
-    "state": "`free`, `used`, `cached`, `reserved`, `held` or `quarantined`",
+    "state": "`free`, `used`, `cached`, `reserved`, `held` or `quarantined`; landing pages are never used nor cached",
     "proof": "`never_armed`, `drained`, `fenced`, or `timeout`, which is none (`--unsafe-release-on-timeout`)",
     "kind": "the message's tag, for example `abort_ack`",
     "reason": "why it changed nothing, for example `early`, `late`, `duplicate` or `foreign`",
@@ -72,6 +72,7 @@ def _histogram(name: str, buckets: tuple[float, ...], help_text: str, *labels: s
 METRICS: tuple[Metric, ...] = (
     # ------------------------------------------------------------ pages and who owns them
     _gauge("quiesce_pages", "pages", "KV pages of this worker's pool by state.", "state"),
+    _gauge("quiesce_landing_pages", "pages", "Decode with `--landing staged`: pages that writes land in.", "state"),
     _counter("quiesce_quarantined_attempts", "attempts", "Holds that passed their deadline without a proof."),
     _histogram("quiesce_hold_seconds", _LONG_S, "How long pages were held from the end of a request to their release."),
     _counter(
@@ -112,6 +113,9 @@ METRICS: tuple[Metric, ...] = (
     _counter("quiesce_writes", "writes", "Launched writes that ended, by outcome.", "outcome"),
     _counter("quiesce_transfer_bytes", "bytes", "KV bytes that landed."),
     _histogram("quiesce_transfer_seconds", _COPY_S, "How long one launched write took."),
+    _histogram(
+        "quiesce_landing_seconds", _COPY_S, "Staged landing: from the last DONE to the verdict over the private copy."
+    ),
     # ------------------------------------------------------------ requests
     _counter("quiesce_requests", "requests", "Requests that ended, by outcome.", "outcome"),
     _counter("quiesce_rejections", "requests", "Requests refused before anything existed for them.", "code"),

@@ -6,13 +6,10 @@ out. The product always uses `Placement` itself.
 
 from __future__ import annotations
 
-import ctypes
-from collections import deque
-
 import numpy as np
 
 from quiesce.kv.runs import CopyRuns
-from quiesce.kv.storage import Pool
+from quiesce.kv.storage import Pool, copy_pages
 from quiesce.transport.contract import Write
 
 
@@ -45,13 +42,8 @@ class Placement:
 
     def copy(self, placing: Placing, runs: CopyRuns) -> None:
         """Copy `runs`, normally all of `placing.runs`, without the GIL. Runs are disjoint and may go in any order."""
-        page_bytes = placing.source.layout.page_bytes
-        sources = placing.source.base_address + runs.source * page_bytes
-        targets = placing.target.base_address + runs.target * page_bytes
-        sizes = runs.pages * page_bytes
         placing.moved = placing.moved or len(runs) > 0
-        # map into an empty deque: one C loop, no bytecode per run; ctypes.memmove releases the GIL for each
-        deque(map(ctypes.memmove, targets.tolist(), sources.tolist(), sizes.tolist()), maxlen=0)
+        copy_pages(placing.source, placing.target, runs)
 
     def stamp(self, placing: Placing) -> None:
         """Stamp the tags of all the write's pages, every layer group."""

@@ -37,6 +37,10 @@ AUTO_PULL = "tcp"
 """What `auto` takes where decode reads, for it cannot read with shm."""
 
 
+MakePuller = Callable[[Pool, int, float], Puller]
+MakeLender = Callable[[Pool, str, int], Lender]
+
+
 class Backend(msgspec.Struct, frozen=True):
     """One way to move pages. `sender(pool, threads, call_deadline_s)`, `receiver(pool, data_host, data_port)`.
 
@@ -60,8 +64,8 @@ class Backend(msgspec.Struct, frozen=True):
     verified: str = ""
     unverified: Callable[[], str] = str
     missing: Callable[[], str] = str
-    puller: Callable[[Pool, int, float], Puller] | None = None
-    lender: Callable[[Pool, str, int], Lender] | None = None
+    puller: MakePuller | None = None
+    lender: MakeLender | None = None
     secured: Callable[[Tls], Backend] | None = None
 
 
@@ -152,11 +156,18 @@ def auto_for(transfer: str) -> str:
 
 def require_transfer(chosen: Backend, transfer: str) -> None:
     """Raises ConfigurationError when pages cannot travel that way."""
-    if transfer == PULL and not chosen.capabilities.pull:
-        able = ", ".join(each.name for each in _OURS.values() if each.capabilities.pull)
+    if transfer == PULL:
+        pulling(chosen)
+
+
+def pulling(chosen: Backend) -> tuple[MakeLender, MakePuller]:
+    """What lends and what reads, where decode reads. Raises ConfigurationError when it cannot."""
+    if chosen.lender is None or chosen.puller is None:
+        able = ", ".join(each.name for each in _OURS.values() if each.lender is not None)
         raise ConfigurationError(
             [f"transport {chosen.name} cannot --transfer pull: decode cannot read with it; of ours these can: {able}"]
         )
+    return chosen.lender, chosen.puller
 
 
 def require_trusted(chosen: Backend, *, network: bool, library: bool) -> None:

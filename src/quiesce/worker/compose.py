@@ -8,10 +8,16 @@ import msgspec
 
 from quiesce.kv.storage import Pool
 from quiesce.protocol.admission import Limits
+from quiesce.protocol.hello import PULL
 from quiesce.transport.contract import Receiver, Sender
+from quiesce.transport.pulling import Lender, Puller
+from quiesce.transport.registry import pulling
 from quiesce.worker.decode import DecodeWorker
+from quiesce.worker.outlet import MakeOutlet
 from quiesce.worker.prefill import PrefillWorker
 from quiesce.worker.process import Parts
+from quiesce.worker.pull_outlet import PullOutlet
+from quiesce.worker.push_outlet import PushOutlet
 from quiesce.worker.reach import way_of_pages
 from quiesce.worker.settings import WorkerSettings
 
@@ -24,6 +30,16 @@ def _receiver(pool: Pool, settings: WorkerSettings) -> Receiver:
     return way_of_pages(settings).receiver(pool, settings.data_host, settings.data_port)
 
 
+def _lender(pool: Pool, settings: WorkerSettings) -> Lender:
+    lender, _ = pulling(way_of_pages(settings))
+    return lender(pool, settings.data_host, settings.data_port)
+
+
+def _puller(pool: Pool, settings: WorkerSettings) -> Puller:
+    _, puller = pulling(way_of_pages(settings))
+    return puller(pool, 1, settings.call_deadline_s)
+
+
 def _admit_as_sized(limits: Limits) -> Limits:
     return limits
 
@@ -33,9 +49,19 @@ class Compose(msgspec.Struct, frozen=True):
 
     sender: Callable[[Pool, WorkerSettings], Sender] = _sender
     receiver: Callable[[Pool, WorkerSettings], Receiver] = _receiver
+    lender: Callable[[Pool, WorkerSettings], Lender] = _lender
+    puller: Callable[[Pool, WorkerSettings], Puller] = _puller
     door_limits: Callable[[Limits], Limits] = _admit_as_sized
-    prefill: Callable[[Parts, Sender], PrefillWorker] = PrefillWorker
+    prefill: Callable[[Parts, MakeOutlet], PrefillWorker] = PrefillWorker
     decode: Callable[[Parts, Receiver], DecodeWorker] = DecodeWorker
+
+    def outlet(self, parts: Parts) -> MakeOutlet:
+        """How a prefill worker's pages leave it."""
+        if parts.settings.transfer == PULL:
+            lender = self.lender(parts.pool, parts.settings)
+            return lambda host, record: PullOutlet(host, parts, lender, record)
+        sender = self.sender(parts.pool, parts.settings)
+        return lambda host, record: PushOutlet(host, parts, sender, record)
 
 
 PRODUCT = Compose()

@@ -6,13 +6,15 @@ import asyncio
 import logging
 import time
 
+import msgspec
+
 from quiesce.errors import OutOfPages, RequestRejected, invariant
 from quiesce.ids import Attempt, RequestId
-from quiesce.kv.allocator import Allocation, PageState
+from quiesce.kv.allocator import PageState
 from quiesce.kv.prefix_cache import Reader
 from quiesce.kv.runs import Pages, pack_runs
 from quiesce.protocol import receiver
-from quiesce.protocol.dispatch import Accepted, Load, Peers, RoomView, WorkerFrame
+from quiesce.protocol.dispatch import Accepted, Load, Peers, RoomView, WorkerFrame, WorkerSnapshot
 from quiesce.protocol.messages import Envelope, Failure, Fault, Lease
 from quiesce.protocol.receiver import ReceiverState
 from quiesce.protocol.receiver_io import Abandon, Attach, Finished, ReceiverEffect, ReceiverInput, Reserve
@@ -21,16 +23,17 @@ from quiesce.transport.contract import Receiver
 from quiesce.worker.driver import Driver
 from quiesce.worker.generating import GeneratingWorker
 from quiesce.worker.greeting import transport_facts
-from quiesce.worker.handoff import Handoff
+from quiesce.worker.handoff import Handoff, Places
 from quiesce.worker.headroom import growth_pages
+from quiesce.worker.landing import DirectLanding, Landing
 from quiesce.worker.peer_discovery import follow_peers
 from quiesce.worker.prefill_streams import PrefillStreams
 from quiesce.worker.priority_queue import PriorityQueue
 from quiesce.worker.process import Parts
 from quiesce.worker.receiver_executor import ReceiverExecutor
 from quiesce.worker.request import Request
-from quiesce.worker.seats import Seats
 from quiesce.worker.sequence import Generation, Sequence
+from quiesce.worker.staged_landing import StagedLanding
 
 log = logging.getLogger(__name__)
 
@@ -58,11 +61,12 @@ class DecodeWorker(GeneratingWorker):
         self._waiting: PriorityQueue[RequestId, Waiting] = PriorityQueue()
         self._attempts: dict[RequestId, Attempt] = {}
         self._reserving: Handoff | None = None
-        self._seats = Seats(parts.pool.slots)
+        self._landing: Landing = DirectLanding(parts.pool, parts.allocator)
+        if parts.landing is not None:
+            told = self.telemetry, self.pool_changed
+            self._landing = StagedLanding(parts.landing, parts.pool, parts.allocator, *told)
         vocab_size = parts.engine.config.vocab_size
-        self._executor = ReceiverExecutor(
-            self, self.settings, parts.pool, parts.allocator, self._seats, transport, self.telemetry, vocab_size
-        )
+        self._executor = ReceiverExecutor(self, self.settings, self._landing, transport, self.telemetry, vocab_size)
         self._driver: Driver[ReceiverState, ReceiverInput, ReceiverEffect] = Driver(
             receiver.start(parts.incarnation, unsafe_release_on_timeout=self.settings.unsafe_release_on_timeout),
             receiver.step,
@@ -110,29 +114,32 @@ class DecodeWorker(GeneratingWorker):
                 self.tell_failed(waiting.request.id, self.no_room())
                 continue
             try:
-                reader, allocation = self._allocate(waiting.request, waiting.generation)
+                reader, places = self._take_places(waiting.request, waiting.generation)
             except OutOfPages:
                 return
             self._waiting.pop_first()
-            self._reserve(waiting, reader, allocation)
+            self._reserve(waiting, reader, places)
 
     def _may_reserve(self) -> bool:
         """Hand-offs under way and running sequences share a bounded number of rows; held attempts take none."""
         rows = len(self._attempts) + self.batch.running
         most_rows = ROWS_PER_RUNNING * self.settings.max_running_requests
-        return self._seats.free > 0 and rows < most_rows and not self.batch.retracted
+        return self._landing.free_seats > 0 and rows < most_rows and not self.batch.retracted
 
-    def _allocate(self, request: Request, generation: Generation) -> tuple[Reader, Allocation]:
+    def _take_places(self, request: Request, generation: Generation) -> tuple[Reader, Places]:
         """Share what is cached of the prompt; pages for the rest, but none that were promised to others."""
         reader = self.read_prefix(request)
         n_pages = self.parts.pool.layout.pages_for(request.prompt_tokens) - len(reader.pages)
         try:
             if not self.may_take(n_pages, request, generation):
                 raise OutOfPages(f"{n_pages} pages are wanted")
-            return reader, self.parts.allocator.allocate(n_pages, request.id, PageState.RESERVED)
+            return reader, self._landing.take(n_pages, request.id)
         except OutOfPages:
             reader.leave()
             raise
+
+    def has_room_for(self, prompt_tokens: int) -> bool:
+        return self._landing.has_room_for(self.parts.pool.layout.pages_for(prompt_tokens))
 
     def has_others(self) -> bool:
         return super().has_others() or bool(self._attempts)
@@ -156,12 +163,12 @@ class DecodeWorker(GeneratingWorker):
             reader.leave()
         return reader
 
-    def _reserve(self, waiting: Waiting, reader: Reader, allocation: Allocation) -> None:
-        request = waiting.request
+    def _reserve(self, waiting: Waiting, reader: Reader, places: Places) -> None:
+        request, leased = waiting.request, places.lease
         self.count_prefix(reader)
-        self._reserving = Handoff(request, waiting.generation, allocation, self._seats.take(), reader)
-        self._transport.arm(allocation.tag, allocation.pages, self._reserving.seat)
-        lease = Lease(allocation.tag, len(allocation.pages), pack_runs(allocation.pages), self._reserving.seat)
+        self._reserving = Handoff(request, waiting.generation, places, reader)
+        self._transport.arm(leased.tag, leased.pages, places.seat)
+        lease = Lease(leased.tag, len(leased.pages), pack_runs(leased.pages), places.seat)
         grants = self.streams.grants_of(request.submit.prefill)
         held_tokens = self._reserving.held_pages * self.settings.page_size
         whole = request.prompt_tokens
@@ -205,7 +212,7 @@ class DecodeWorker(GeneratingWorker):
         request = handoff.request
         sequence = Sequence(request.id, handoff.generation, request.prompt_tokens)
         sequence.own(handoff.reader.pages, self.parts.allocator.tag_of(handoff.reader.pages))
-        sequence.own(handoff.own_pages, handoff.allocation.tag)
+        sequence.own(handoff.own_pages, handoff.context.tag)
         sequence.reader, sequence.attempt = handoff.reader, committed.attempt
         sequence.borrowed_pages = len(sequence.pages)
         sequence.cached_tokens = min(committed.cached_tokens, request.prompt_tokens)
@@ -261,7 +268,20 @@ class DecodeWorker(GeneratingWorker):
         queued = len(self._waiting)
         return Load(self.batch.running, waiting, free_tokens, ready=not reason, reason=reason, queued=queued)
 
+    def unready_reason(self) -> str:
+        """A hand-off that lands in quarantine costs what it lands in: each pool has the budget's share of itself."""
+        if reason := super().unready_reason():
+            return reason
+        if reason := self._landing.over_budget(self.settings.quarantine_budget):
+            self.worn_out.set()
+        return reason
+
+    def snapshot(self) -> WorkerSnapshot:
+        return msgspec.structs.replace(super().snapshot(), landing=self._landing.pages())
+
     def metrics(self) -> str:
+        for state, pages in self._landing.pages().items():
+            self.telemetry.set("quiesce_landing_pages", pages, state=state)
         self.telemetry.set("quiesce_waiting_handoffs", len(self._attempts))
         held = [handoff for handoff in self.handoffs.values() if handoff.held_s is not None]
         self.telemetry.inc("quiesce_held_page_seconds", sum(handoff.charge() for handoff in held))
@@ -275,7 +295,7 @@ class DecodeWorker(GeneratingWorker):
                 handoff.request.id,
                 attempt,
                 handoff.state,
-                len(handoff.allocation.pages),
+                len(handoff.lease.pages),
                 now_s - handoff.started_s,
                 tuple(str(peer) for peer in handoff.awaiting),
             )
@@ -284,7 +304,7 @@ class DecodeWorker(GeneratingWorker):
 
     def is_quiet(self) -> bool:
         held = any(handoff.state != "quarantined" for handoff in self.handoffs.values())
-        return not (held or self._waiting or self.batch.running)
+        return not (held or self._waiting or self.batch.running or self._landing.is_busy)
 
     # ------------------------------------------------------------ life
 
@@ -312,5 +332,6 @@ class DecodeWorker(GeneratingWorker):
         self._transport.close()
 
     def join(self) -> None:
-        """End the engine thread."""
+        """End the threads of landing and engine."""
+        self._landing.close()
         self.parts.join()

@@ -1,10 +1,11 @@
-"""Prefill's side of the control streams: decode workers dial in, say HELLO and pass their memory."""
+"""Prefill's side of the control streams: decode workers dial in and say HELLO; the handshake passes memory."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -19,8 +20,8 @@ from quiesce.protocol.hello import Hello
 from quiesce.protocol.messages import Envelope
 from quiesce.protocol.sender_io import DecodeLost, DecodeReplaced, Heard, SenderInput
 from quiesce.telemetry.logs import ids
-from quiesce.transport.contract import Sender, Target
 from quiesce.worker.greeting import hello_of
+from quiesce.worker.outlet import Outlet
 from quiesce.worker.process import Parts
 
 log = logging.getLogger(__name__)
@@ -32,7 +33,6 @@ REPLACED = "a later life of this worker has joined; this one is over"
 
 class StreamHost(Protocol):
     def feed(self, event: SenderInput) -> None: ...
-    def has_outstanding(self, decode: Peer) -> bool: ...
 
 
 class _Life(msgspec.Struct):
@@ -44,21 +44,17 @@ class _Life(msgspec.Struct):
 
 
 class DecodeStreams:
-    """One stream and one opened target per decode life."""
+    """One stream per decode life, and the outlet hears of the life."""
 
-    def __init__(self, parts: Parts, transport: Sender, host: StreamHost) -> None:
+    def __init__(self, parts: Parts, outlet: Outlet, host: StreamHost) -> None:
         self._parts = parts
-        self._transport = transport
+        self._outlet = outlet
         self._host = host
         self._streams: dict[Peer, FrameStream[Envelope]] = {}
-        self._targets: dict[Peer, Target] = {}
         self._lives: dict[Peer, _Life] = {}
+        self._told: dict[Peer, str] = {}
         self._replaced: set[Peer] = set()
         self._refused: dict[str, str] = {}
-
-    def target_of(self, decode: Peer) -> Target | None:
-        """The memory of a decode life, if its control stream is up."""
-        return self._targets.get(decode) if decode in self._streams else None
 
     def send(self, envelope: Envelope) -> None:
         """Send to a decode life; without a stream the message is dropped and sent again by the machine's clock."""
@@ -78,7 +74,8 @@ class DecodeStreams:
             refuse(sock, problem)
             return
         try:
-            opened = await accept(sock, first, hello_of(self._parts, self._transport.capabilities))
+            hello = hello_of(self._parts, self._outlet.capabilities)
+            opened = await accept(sock, first, hello, lambda _: self._describe(decode, key))
             self._open(decode, opened, key)
             await self._close_older(decode)
         except PeerUnusable as error:
@@ -100,8 +97,15 @@ class DecodeStreams:
         """A life is one process's: whoever else names it would speak, and be written to, in its place."""
         if decode in self._replaced:
             return REPLACED
-        life = self._lives.get(decode)
-        return IMPOSTOR if life is not None and life.key != key else ""
+        life, told = self._lives.get(decode), self._told.get(decode, key)
+        return IMPOSTOR if told != key or (life is not None and life.key != key) else ""
+
+    def _describe(self, decode: Peer, key: str) -> tuple[bytes, Sequence[int]]:
+        """The own pool, as one process may see it: whoever speaks for this life later must be that process."""
+        if problem := self._why_not(decode, key):  # while this one said HELLO another stream of the life did
+            raise HandshakeRefused(problem)
+        self._told[decode] = key
+        return self._outlet.describe(decode)
 
     async def _close_older(self, decode: Peer) -> None:
         """A new stream of the same life: what lies unread in the older one is dropped first (rule 9)."""
@@ -111,12 +115,12 @@ class DecodeStreams:
             await older.wait_closed()
 
     def _open(self, decode: Peer, opened: Opened, key: str) -> None:
-        """Map the memory of a decode life that is new, and watch it: only the kernel says when it is over (rule 9)."""
+        """Let the outlet join a life that is new, and watch it: only the kernel says when it is over (rule 9)."""
         try:
             if problem := self._why_not(decode, key):  # while this one said HELLO another stream of the life did
                 raise HandshakeRefused(problem)
-            if decode not in self._targets:
-                self._targets[decode] = self._transport.open_target(opened.descriptor, opened.fds)
+            if decode not in self._lives:
+                self._outlet.join(decode, opened)
                 life = self._lives[decode] = _Life(opened.hello.worker, key, opened.pidfd)
                 opened.pidfd = -1
                 if life.pidfd >= 0:
@@ -140,16 +144,11 @@ class DecodeStreams:
         self._forget(decode)
         log.info("a decode worker is gone", extra=ids(peer=decode))
         self._host.feed(DecodeReplaced(decode))
-        self.close_idle_targets()
-
-    def close_idle_targets(self) -> None:
-        """Unmap the memory of dead decode lives once no write of ours can still be at it."""
-        for decode in [d for d in self._targets if d not in self._lives]:
-            if not self._host.has_outstanding(decode):
-                self._transport.close_target(self._targets.pop(decode))
+        self._outlet.part(decode)
 
     def _forget(self, decode: Peer) -> None:
         life = self._lives.pop(decode)
+        self._told.pop(decode, None)
         if life.pidfd >= 0:
             asyncio.get_running_loop().remove_reader(life.pidfd)
             os.close(life.pidfd)

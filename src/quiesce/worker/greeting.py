@@ -22,7 +22,7 @@ def hello_of(parts: Parts, capabilities: Capabilities) -> Hello:
         ranks=1,
         model_fingerprint=parts.engine.fingerprint,
         layout_fingerprint=parts.pool.layout.fingerprint(),
-        payload_digest=settings.payload_digest,
+        payload_digest=settings.digest,
         transport=transport_name(settings),
         capabilities=capabilities,
         nonce=secrets.token_hex(16),

@@ -22,7 +22,8 @@ class Job:
     `reader` shares the first of them with the prefix cache; `own_pages` are the others: what is held, and freed in the
     end. `held_pages` of the prompt are decode's already.
 
-    `places` has the destination's pages of each attempt, in prompt order, once the first write needed them.
+    `places` has the destination's pages of each attempt, in prompt order, once the first write needed them. `lent_to`
+    are attempts whose decode may be reading the pages, where it reads.
     """
 
     def __init__(self, request: Request) -> None:
@@ -36,6 +37,7 @@ class Job:
         self.poisoned = False
         self.payload_digest = ""
         self.places: dict[AttemptKey, Pages] = {}
+        self.lent_to: set[AttemptKey] = set()
         self.release: Proof | None = None
         self.started_s = time.monotonic()
         self.stopped_s: float | None = None
@@ -57,9 +59,17 @@ class Job:
             return "quarantined"
         if self.release is not None or (self.stopped and self.pages is not None):
             return "holding"
+        if self.lent_to:
+            return "lent"
         if self.computing:
             return "computing"
         return "sending" if self.pages is not None else "waiting"
+
+    def lend(self, key: AttemptKey) -> None:
+        self.lent_to.add(key)
+
+    def take_back(self, key: AttemptKey) -> None:
+        self.lent_to.discard(key)
 
     def stop(self) -> None:
         """Stop computing at the next layer. From now on its pages, if it has any, are held."""

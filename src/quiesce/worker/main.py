@@ -19,6 +19,7 @@ from quiesce.control.tcp_listener import TcpListener, open_listener
 from quiesce.errors import ConfigurationError, PeerUnusable
 from quiesce.ids import mint_first_tag, mint_incarnation
 from quiesce.kv.allocator import PageAllocator
+from quiesce.kv.layout import Layout
 from quiesce.kv.storage import Pool
 from quiesce.protocol.dispatch import Attach
 from quiesce.protocol.hello import Hello
@@ -36,6 +37,7 @@ from quiesce.worker.process import Parts
 from quiesce.worker.reach import check_reach, check_security, security_of, warn, with_transport
 from quiesce.worker.settings import WorkerSettings
 from quiesce.worker.sizes import decide_limits
+from quiesce.worker.staged_landing import LandingMemory
 
 log = logging.getLogger(__name__)
 
@@ -76,10 +78,14 @@ def assemble(settings: WorkerSettings, compose: Compose = PRODUCT, loaded: Loade
     layout = engine.layout(settings.page_size)
     limits = decide_limits(settings, engine.config.context_length, layout)
     pages = layout.pages_for(limits.pool_tokens)
-    if settings.role == "decode" and backend(settings.transport).shared_pool:
-        pool = Pool.shared(layout, pages, min(pages, MOST_SEATS))
+    landing = None
+    if limits.landing_tokens:
+        landed_in = _written_pool(settings, layout, layout.pages_for(limits.landing_tokens))
+        landing = LandingMemory(landed_in, PageAllocator(landed_in.pages, mint_first_tag()))
+    if settings.role == "decode" and landing is None:
+        pool = _written_pool(settings, layout, pages)
     else:
-        pool = Pool.private(layout, pages, min(pages, MOST_SEATS) if settings.role == "decode" else 0)
+        pool = Pool.private(layout, pages)
     engine.bind(pool)
     if settings.unsafe_release_on_timeout:
         log.warning("UNSAFE: --unsafe-release-on-timeout frees pages that a late write may still reach")
@@ -94,7 +100,14 @@ def assemble(settings: WorkerSettings, compose: Compose = PRODUCT, loaded: Loade
         compose.door_limits(limits),
         telemetry,
         security_of(settings),
+        landing,
     )
+
+
+def _written_pool(settings: WorkerSettings, layout: Layout, pages: int) -> Pool:
+    """A pool that peers write to, with a metadata slot for each hand-off."""
+    make = Pool.shared if backend(settings.transport).shared_pool else Pool.private
+    return make(layout, pages, min(pages, MOST_SEATS))
 
 
 def check_settings(settings: WorkerSettings) -> None:
@@ -217,9 +230,10 @@ def make_worker(parts: Parts, compose: Compose = PRODUCT) -> Worker:
     """The worker of the role that the settings name. Call it on a running loop."""
     match parts.settings.role:
         case "prefill":
-            return compose.prefill(parts, compose.sender(parts.pool, parts.settings))
+            return compose.prefill(parts, compose.outlet(parts))
         case "decode":
-            return compose.decode(parts, compose.receiver(parts.pool, parts.settings))
+            written = parts.pool if parts.landing is None else parts.landing.pool
+            return compose.decode(parts, compose.receiver(written, parts.settings))
         case "aggregated":
             return AggregatedWorker(parts)
 

@@ -1,4 +1,4 @@
-"""The prefill worker: admits prompts, computes them when their destination is known, pushes pages as chunks finish."""
+"""The prefill worker: admits prompts, computes them when decode awaits them, lets their pages out."""
 
 from __future__ import annotations
 
@@ -8,50 +8,39 @@ from contextlib import aclosing
 
 from quiesce.engine.engine import Aborted
 from quiesce.errors import InvariantBroken, OutOfPages, RequestRejected
-from quiesce.ids import AttemptKey, Peer, RequestId
+from quiesce.ids import AttemptKey, RequestId
 from quiesce.kv.allocator import PageState
-from quiesce.protocol import sender
 from quiesce.protocol.admission import admit_prefill
 from quiesce.protocol.dispatch import Accepted, Failed, HandedOff, Load, RoomView
 from quiesce.protocol.messages import Envelope, Failure, Fault, Progress
 from quiesce.protocol.receiver_io import Proof
-from quiesce.protocol.sender import SenderState
-from quiesce.protocol.sender_io import Arrived, ChunkComputed, Ended, Heard, Refused, SenderEffect, SenderInput
-from quiesce.transport.contract import Sender, Target
+from quiesce.protocol.sender_io import Arrived, Ended, Heard, Refused
 from quiesce.worker.abort_clock import AbortClock
 from quiesce.worker.decode_streams import DecodeStreams
-from quiesce.worker.driver import Driver
 from quiesce.worker.greeting import transport_facts
 from quiesce.worker.job import Job
+from quiesce.worker.outlet import MakeOutlet, PrefillInput
 from quiesce.worker.priority_queue import PriorityQueue
 from quiesce.worker.process import Parts, WorkerProcess
 from quiesce.worker.prompt import Chunk, Prompt
 from quiesce.worker.request import Request, rejection
-from quiesce.worker.sender_executor import SenderExecutor
 
 NO_PREFIX = Failure("held_tokens_refused", "Decode says that it holds a prefix of no whole pages.", Fault.DECODE)
 COMPUTE_FAILED = Failure("compute_failed", "Computing the prompt failed on this worker.", Fault.PREFILL)
 
 
 class PrefillWorker(WorkerProcess):
-    """Owns one sender machine (one rank), its source pages and its transport."""
+    """Owns the source pages, their jobs, and the outlet through which they leave (one rank's machine)."""
 
-    def __init__(self, parts: Parts, transport: Sender) -> None:
+    def __init__(self, parts: Parts, make_outlet: MakeOutlet) -> None:
         super().__init__(parts)
         self.jobs: dict[RequestId, Job] = {}
-        self._transport = transport
         self._queue: PriorityQueue[RequestId, Job] = PriorityQueue()
         self._wake = asyncio.Event()
         self._chunk_began_s: float | None = None
         self._aborts = AbortClock(self.telemetry)
-        self._executor = SenderExecutor(self, self.settings, transport, self.telemetry)
-        self._driver: Driver[SenderState, SenderInput, SenderEffect] = Driver(
-            sender.start(Peer(0, parts.incarnation), batch_pages=self.settings.transfer_batch_pages),
-            sender.step,
-            self._executor.carry_out,
-            self.trace.record,
-        )
-        self.streams = DecodeStreams(parts, transport, self)
+        self.outlet = make_outlet(self, self.trace.record)
+        self.streams = DecodeStreams(parts, self.outlet, self)
 
     # ------------------------------------------------------------ the door
 
@@ -81,22 +70,16 @@ class PrefillWorker(WorkerProcess):
 
     # ------------------------------------------------------------ the machine
 
-    def feed(self, event: SenderInput) -> None:
+    def feed(self, event: PrefillInput) -> None:
         if isinstance(event, Heard):
             self._aborts.heard(event.envelope)
-        self.advance(self._driver.feed, event)
+        self.advance(self.outlet.feed, event)
 
     def send(self, envelope: Envelope) -> None:
         if isinstance(envelope.body, Progress) and self._is_stuck():
             return  # as if it were lost: decode's clock goes on
         self._aborts.replied(envelope)
         self.streams.send(envelope)
-
-    def target_of(self, decode: Peer) -> Target | None:
-        return self.streams.target_of(decode)
-
-    def has_outstanding(self, decode: Peer) -> bool:
-        return self._executor.outstanding_to(decode)
 
     def start_compute(self, job: Job, held_tokens: int) -> None:
         """Queue a bound prompt. What decode holds of it is computed here all the same, or cached, but not sent."""
@@ -219,7 +202,7 @@ class PrefillWorker(WorkerProcess):
         if job.stopped or job.prompt is None:
             return
         parts, settings = self.parts, self.settings
-        digest = settings.payload_digest != "off"
+        digest = settings.digest != "off"
         chunks = job.prompt.compute(parts.engine, parts.pool, parts.compute, settings.max_prefill_tokens, digest=digest)
         async with aclosing(chunks):
             async for chunk in chunks:
@@ -231,18 +214,7 @@ class PrefillWorker(WorkerProcess):
     def _chunk_computed(self, job: Job, prompt: Prompt, chunk: Chunk) -> None:
         job.payload_digest = chunk.payload_digest
         self.tell_prompt(job.request, chunk)  # before decode can hear that the prompt is complete
-        self.feed(
-            ChunkComputed(
-                job.request.id,
-                chunk.first_page,
-                chunk.pages,
-                chunk.last,
-                chunk.first_token,
-                chunk.payload_digest,
-                chunk.first_logprobs,
-                prompt.cached_pages * self.settings.page_size if chunk.last else 0,
-            )
-        )
+        self.outlet.computed(job, prompt, chunk)
 
     def _is_stuck(self) -> bool:
         """The engine has been at one chunk for so long that nobody can say it will ever end."""
@@ -260,7 +232,7 @@ class PrefillWorker(WorkerProcess):
         return super().metrics()
 
     def facts(self) -> tuple[tuple[str, str], ...]:
-        return (*super().facts(), *transport_facts(self.settings, self._transport.capabilities))
+        return (*super().facts(), *transport_facts(self.settings, self.outlet.capabilities))
 
     def load(self) -> Load:
         computing = sum(job.computing for job in self.jobs.values())
@@ -284,17 +256,11 @@ class PrefillWorker(WorkerProcess):
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        loop = asyncio.get_running_loop()
-        loop.add_reader(self._transport.completion_fd, self._settle_writes)
+        self.outlet.start()
         try:
             await self.compute_prompts()
         finally:
-            loop.remove_reader(self._transport.completion_fd)
-            self._executor.close()
-
-    def _settle_writes(self) -> None:
-        self._executor.settle_writes()
-        self.streams.close_idle_targets()
+            self.outlet.stop()
 
     def close(self) -> None:
         self.streams.close()
@@ -302,7 +268,7 @@ class PrefillWorker(WorkerProcess):
 
     def join(self) -> None:
         """End the threads. After it no source page is read nor written."""
-        self._transport.close()
+        self.outlet.close()
         self.parts.join()
 
 

@@ -40,6 +40,7 @@ from quiesce.worker.links import Link, Links
 from quiesce.worker.prompt import Chunk
 from quiesce.worker.request import ROUTER_GONE, Request, rejection
 from quiesce.worker.settings import WorkerSettings
+from quiesce.worker.staged_landing import LandingMemory
 from quiesce.worker.timers import Timers
 from quiesce.worker.trace_ring import TraceRing
 
@@ -54,7 +55,7 @@ DEADLINE = Failure("deadline_exceeded", "The request's timeout has passed.", Fau
 
 
 class Parts:
-    """What a worker is made of; `limits` is what its door admits."""
+    """What a worker is made of; `limits` is what its door admits, `landing` where writes land if not in `pool`."""
 
     def __init__(
         self,
@@ -66,6 +67,7 @@ class Parts:
         limits: Limits,
         telemetry: Telemetry,
         security: Security = LOCAL,
+        landing: LandingMemory | None = None,
     ) -> None:
         self.settings = settings
         self.incarnation = incarnation
@@ -76,6 +78,7 @@ class Parts:
         self.limits = limits
         self.telemetry = telemetry
         self.security = security
+        self.landing = landing
         self.compute = Compute()
         self.grammars = GrammarThread(settings.model)
 
@@ -227,6 +230,7 @@ class WorkerProcess(ABC):
             facts=self.facts(),
             version=DISPATCH_VERSION,
             max_running=self.settings.max_running_requests,
+            landing_tokens=parts.limits.landing_tokens,
         )
 
     def facts(self) -> tuple[tuple[str, str], ...]:

@@ -9,9 +9,6 @@ from typing import Protocol, assert_never
 
 from quiesce.errors import PeerUnusable
 from quiesce.ids import Attempt, Peer, RequestId
-from quiesce.integrity.coverage import check_coverage
-from quiesce.kv.allocator import PageAllocator, PageState
-from quiesce.kv.storage import Pool
 from quiesce.protocol.messages import Abort, Envelope, Failure, Fault
 from quiesce.protocol.receiver_io import (
     Attach,
@@ -39,7 +36,7 @@ from quiesce.telemetry.logs import ids
 from quiesce.telemetry.metrics import Telemetry
 from quiesce.transport.contract import Receiver
 from quiesce.worker.handoff import Handoff
-from quiesce.worker.seats import Seats
+from quiesce.worker.landing import Landing
 from quiesce.worker.settings import WorkerSettings
 from quiesce.worker.timers import Timers, backoff_s
 
@@ -70,18 +67,14 @@ class ReceiverExecutor:
         self,
         host: ReceiverHost,
         settings: WorkerSettings,
-        pool: Pool,
-        allocator: PageAllocator,
-        seats: Seats,
+        landing: Landing,
         transport: Receiver,
         telemetry: Telemetry,
         vocab_size: int,
     ) -> None:
         self._host = host
         self._settings = settings
-        self._pool = pool
-        self._allocator = allocator
-        self._seats = seats
+        self._landing = landing
         self._transport = transport
         self._telemetry = telemetry
         self._vocab_size = vocab_size
@@ -98,7 +91,7 @@ class ReceiverExecutor:
             case Cache(attempt):
                 self._host.cache(self._host.handoffs[attempt])
             case Attach(attempt):
-                self._transport.disarm(self._host.handoffs[attempt].commit())
+                self._commit(self._host.handoffs[attempt])
                 self._host.attach(effect)
             case RequestFailed(attempt, failure):
                 self._host.handoff_failed(self._host.handoffs[attempt], failure)
@@ -136,30 +129,27 @@ class ReceiverExecutor:
     def _verify(self, verify: Verify) -> None:
         """Ask the memory itself (rule 11): tags of every page, the metadata slot, the digest when enabled."""
         handoff = self._host.handoffs[verify.attempt]
-        failure = self._check_told(verify) or self._check_memory(verify, handoff)
+        if failure := self._check_told(verify):
+            self._verified(verify.attempt, handoff, failure)
+        else:
+            self._landing.verify(handoff, verify, lambda found: self._verified(verify.attempt, handoff, found))
+
+    def _verified(self, attempt: Attempt, handoff: Handoff, failure: Failure | None) -> None:
         if failure is not None:
             self._telemetry.inc("quiesce_tag_mismatches", where="commit")
-            about = ids(request=handoff.request.id, attempt=verify.attempt, code=failure.code, reason=failure.message)
+            about = ids(request=handoff.request.id, attempt=attempt, code=failure.code, reason=failure.message)
             log.error("a hand-off did not verify", extra=about)
-        self._host.feed(Verified(verify.attempt, failure))
+        self._host.feed(Verified(attempt, failure))
 
     def _check_told(self, verify: Verify) -> Failure | None:
         """What DONE said must make sense before memory is compared with it."""
-        if self._settings.payload_digest != "off" and not verify.payload_digest:
+        if self._settings.digest != "off" and not verify.payload_digest:
             return NO_DIGEST
         return None if 0 <= verify.first_token < self._vocab_size else NO_SUCH_TOKEN
 
-    def _check_memory(self, verify: Verify, handoff: Handoff) -> Failure | None:
-        return check_coverage(
-            self._pool,
-            handoff.allocation.pages,
-            handoff.allocation.tag,
-            handoff.seat,
-            expected_pages=self._pool.layout.pages_for(handoff.request.prompt_tokens) - handoff.held_pages,
-            prompt_tokens=handoff.request.prompt_tokens,
-            first_token=verify.first_token,
-            payload_digest=verify.payload_digest,
-        )
+    def _commit(self, handoff: Handoff) -> None:
+        self._transport.disarm(handoff.commit())
+        self._landing.commit(handoff)
 
     # ------------------------------------------------------------ holds
 
@@ -167,10 +157,10 @@ class ReceiverExecutor:
         """Arm the hold. Proved at once: a fence that hurts nobody, and a writer that was dead before it was told."""
         handoff = self._host.handoffs[attempt]
         handoff.hold(awaiting)
-        self._allocator.mark(handoff.own_pages, PageState.HELD)
-        about = ids(request=handoff.request.id, attempt=attempt, pages=len(handoff.allocation.pages))
+        self._landing.hold(handoff)
+        about = ids(request=handoff.request.id, attempt=attempt, pages=len(handoff.lease.pages))
         log.info("holding until %s is proved drained or fenced", _names(awaiting), extra=about)
-        fenced = self._transport.revoke(handoff.allocation.tag)
+        fenced = self._transport.revoke(handoff.lease.tag)
         for peer in awaiting:
             if fenced or self._transport.is_dead(peer):
                 self._host.feed(FenceProved(peer, attempt))
@@ -178,26 +168,22 @@ class ReceiverExecutor:
     def _quarantine(self, attempt: Attempt, awaiting: tuple[Peer, ...]) -> None:
         handoff = self._host.handoffs[attempt]
         handoff.state, handoff.awaiting = "quarantined", awaiting
-        self._allocator.mark(handoff.own_pages, PageState.QUARANTINED)
+        self._landing.quarantine(handoff)
         self._telemetry.inc("quiesce_quarantined_attempts")
         self._host.pool_changed()
-        about = ids(request=handoff.request.id, attempt=attempt, pages=len(handoff.allocation.pages))
+        about = ids(request=handoff.request.id, attempt=attempt, pages=len(handoff.lease.pages))
         log.warning("quarantined until %s is proved drained or fenced", _names(awaiting), extra=about)
 
     def _release(self, attempt: Attempt, proof: Proof) -> None:
         """The one place where a lease's pages and seat come back (rule 15)."""
         handoff = self._host.handoffs.pop(attempt)
-        self._transport.disarm(handoff.allocation.tag)
-        if handoff.tainted:
-            self._allocator.mark(handoff.own_pages, PageState.QUARANTINED)
-        else:
-            self._allocator.release(handoff.own_pages)
-        self._seats.give_back(handoff.seat)
+        self._transport.disarm(handoff.lease.tag)
+        self._landing.release(handoff)
         if handoff.held_s is not None:
             about = ids(request=handoff.request.id, attempt=attempt, proof=proof, seconds=round(handoff.held_s, 6))
             log.info("released", extra=about)
             since_s = time.monotonic() - handoff.held_s
-            told = {"attempt": attempt, "proof": proof.value, "pages": len(handoff.allocation.pages)}
+            told = {"attempt": attempt, "proof": proof.value, "pages": len(handoff.lease.pages)}
             self._telemetry.spans.record(handoff.request.id, "hold", since_s, **told)
             self._telemetry.inc("quiesce_releases", proof=proof.value)
             self._telemetry.observe("quiesce_hold_seconds", handoff.held_s)

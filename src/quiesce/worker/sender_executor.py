@@ -4,114 +4,57 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Hashable
-from typing import Protocol, assert_never
+from collections.abc import Callable
 
 from quiesce.errors import BadFrame
-from quiesce.ids import AttemptKey, Peer, RequestId
+from quiesce.ids import AttemptKey, Peer
 from quiesce.integrity.coverage import metadata_words
 from quiesce.kv.runs import Pages, unpack_runs
-from quiesce.protocol.messages import Envelope, Failure
-from quiesce.protocol.receiver_io import Proof
-from quiesce.protocol.sender_io import (
-    CacheSource,
-    Launch,
-    Outcome,
-    Poisoned,
-    PrefillDone,
-    PrefillFailed,
-    ReleaseSource,
-    Reply,
-    SenderEffect,
-    SenderIgnored,
-    SenderInput,
-    SenderTimer,
-    SenderTimerFired,
-    StartCompute,
-    StartSenderTimer,
-    StopCompute,
-    StopSenderTimers,
-    WriteSettled,
-)
+from quiesce.protocol.sender_io import Launch, Outcome, Poisoned, SenderEffect, WriteSettled
 from quiesce.telemetry.logs import ids
 from quiesce.telemetry.metrics import Telemetry
 from quiesce.transport.contract import Metadata, Sender, Target, Write
 from quiesce.worker.job import Job
+from quiesce.worker.outlet import OutletHost
+from quiesce.worker.prefill_executor import PrefillExecutor
 from quiesce.worker.settings import WorkerSettings
-from quiesce.worker.timers import Timers, backoff_s
 
 log = logging.getLogger(__name__)
 
 
-PROGRESS_S = 1.0
-PROGRESS_SHARE = 0.25
-"""PROGRESS is said that often, and at least so many times before decode, with the same settings, would give up."""
+class SenderExecutor(PrefillExecutor):
+    """One per prefill worker that writes. `target_of` gives the memory of a decode life."""
 
-
-class SenderHost(Protocol):
-    """The prefill worker, as its executor sees it."""
-
-    jobs: dict[RequestId, Job]
-
-    def feed(self, event: SenderInput) -> None: ...
-    def send(self, envelope: Envelope) -> None: ...
-    def target_of(self, decode: Peer) -> Target | None: ...
-    def start_compute(self, job: Job, held_tokens: int) -> None: ...
-    def source_poisoned(self, key: AttemptKey) -> None: ...
-    def cache_source(self, job: Job) -> None: ...
-    def free_source(self, job: Job, proof: Proof) -> None: ...
-    def request_failed(self, request: RequestId, failure: Failure) -> None: ...
-    def request_done(self, request: RequestId) -> None: ...
-
-
-class SenderExecutor:
-    """One per prefill worker. Every branch does what its effect says, in the machine's order, and no more."""
-
-    def __init__(self, host: SenderHost, settings: WorkerSettings, transport: Sender, telemetry: Telemetry) -> None:
-        self._host = host
-        self._settings = settings
+    def __init__(
+        self,
+        host: OutletHost,
+        settings: WorkerSettings,
+        transport: Sender,
+        telemetry: Telemetry,
+        target_of: Callable[[Peer], Target | None],
+    ) -> None:
+        super().__init__(host, settings, telemetry)
         self._transport = transport
-        self._telemetry = telemetry
-        self._timers = Timers()
+        self._target_of = target_of
         self._writes: dict[int, tuple[AttemptKey, int, Job]] = {}
         self._next_write = 1
 
-    def carry_out(self, effect: SenderEffect) -> None:  # noqa: C901 - one branch per effect, each a line
+    def carry_out(self, effect: SenderEffect) -> None:
         match effect:
-            case Reply(envelope):
-                self._host.send(envelope)
-            case StartCompute(request, held_tokens):
-                self._host.start_compute(self._host.jobs[request], held_tokens)
-            case StopCompute(request):
-                self._host.jobs[request].stop()
             case Launch():
                 self._launch(effect)
-            case ReleaseSource(request, proof):
-                self._host.free_source(self._host.jobs[request], proof)
-            case PrefillFailed(request, failure):
-                self._host.request_failed(request, failure)
-            case CacheSource(request):
-                self._host.cache_source(self._host.jobs[request])
-            case PrefillDone(request):
-                self._host.request_done(request)
             case Poisoned(key):
                 self._host.source_poisoned(key)
                 self._telemetry.inc("quiesce_poisoned_attempts")
                 log.warning("poisoned: a write has an unknown fate", extra=ids(attempt=key.attempt, peer=key.decode))
-            case StartSenderTimer(subject, timer, round_):
-                self._start_timer(subject, timer, round_)
-            case StopSenderTimers(subject):
-                self._timers.stop(subject)
-            case SenderIgnored(kind, reason):
-                self._telemetry.inc("quiesce_ignored_messages", kind=kind, reason=reason)
             case _:
-                assert_never(effect)
+                self.carry_out_shared(effect)
 
     # ------------------------------------------------------------ writes
 
     def _launch(self, launch: Launch) -> None:
         """Hand one write to the transport. It was counted before; one that cannot start settles as quiesced."""
-        target = self._host.target_of(launch.key.decode)
+        target = self._target_of(launch.key.decode)
         job = self._host.jobs[launch.request]
         places = None if target is None else _places(launch, job, target)
         if target is None or job.prompt is None or places is None:
@@ -153,26 +96,6 @@ class SenderExecutor:
 
     def outstanding_to(self, decode: Peer) -> bool:
         return any(key.decode == decode for key, _, _ in self._writes.values())
-
-    # ------------------------------------------------------------ clocks
-
-    def _start_timer(self, subject: Hashable, timer: SenderTimer, round_: int) -> None:
-        self._timers.start(subject, timer.value, self._delay_s(timer, round_), self._fire(subject, timer))
-
-    def _fire(self, subject: Hashable, timer: SenderTimer) -> Callable[[], None]:
-        return lambda: self._host.feed(SenderTimerFired(subject, timer))  # type: ignore[arg-type]  # as it was started
-
-    def _delay_s(self, timer: SenderTimer, round_: int) -> float:
-        match timer:
-            case SenderTimer.RESEND:
-                return backoff_s(self._settings.resend_s, round_)
-            case SenderTimer.PROGRESS:
-                return min(PROGRESS_S, PROGRESS_SHARE * self._settings.handoff_timeout_s)
-            case _:
-                return self._settings.handoff_timeout_s
-
-    def close(self) -> None:
-        self._timers.stop_all()
 
 
 def _places(launch: Launch, job: Job, target: Target) -> Pages | None:

@@ -156,9 +156,25 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 300.0
     grace_s: Annotated[float, Meta(ge=0.0, description="How long SIGTERM lets running requests finish.")] = 30.0
+    landing: Annotated[
+        Literal["direct", "staged"],
+        Meta(
+            description="Where writes land at decode: in the pool, or in memory beside it, to be copied and verified; "
+            "then a hold keeps no page of the pool. Prefill workers must be told, too: it implies a digest."
+        ),
+    ] = "direct"
+    landing_bytes: Annotated[
+        int | None,
+        Meta(
+            ge=1, description="--landing staged: what writes land in. Default: a quarter of the pool, or one context."
+        ),
+    ] = None
     payload_digest: Annotated[
-        Literal["off", "blake2b"], Meta(description="Digest of the pages' bytes, compared at commit.")
-    ] = "off"
+        Literal["auto", "off", "blake2b"],
+        Meta(
+            description="Digest of the pages' bytes, compared at commit. auto: blake2b with --landing staged, else off."
+        ),
+    ] = "auto"
     log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="How much is logged.")] = "info"
     log_format: Annotated[
         Literal["text", "json"], Meta(description="Lines of key=value, or one JSON object a line.")
@@ -171,3 +187,28 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
             extra={"shape": "an http:// or https:// URL"},
         ),
     ] = None
+
+    def __post_init__(self) -> None:
+        if problem := landing_conflict(self.landing, self.landing_bytes, self.payload_digest, self.transfer):
+            raise ValueError(problem)
+
+    @property
+    def digest(self) -> Literal["off", "blake2b"]:
+        """`payload_digest` with `auto` decided."""
+        if self.payload_digest == "auto":
+            return "blake2b" if self.landing == "staged" else "off"
+        return self.payload_digest
+
+
+LANDING_NAMES = ("landing", "landing_bytes", "payload_digest", "transfer")
+
+
+def landing_conflict(landing: object, landing_bytes: object, payload_digest: object, transfer: object) -> str:
+    """What of `LANDING_NAMES` cannot be meant together, or ""."""
+    if landing == "staged" and transfer == "pull":
+        return "--landing staged with --transfer pull: there nobody but decode writes to its memory"
+    if landing == "staged" and payload_digest == "off":
+        return "--payload-digest off with --landing staged: nothing else proves that a copy is what prefill computed"
+    if landing != "staged" and landing_bytes is not None:
+        return "--landing-bytes means nothing without --landing staged"
+    return ""

@@ -16,6 +16,8 @@ from quiesce.worker.settings import WorkerSettings
 
 ROUND_TOKENS = 1024
 _ROWS_OF_TINY = 4
+LANDING_SHARE = 4
+"""By default landing pages are one for so many of the pool: they are taken for the time of a hand-off only."""
 
 
 def available_memory_bytes() -> int:
@@ -79,6 +81,28 @@ def pool_problem(asked: int | None, model_context: int, pool: PoolSize, layout: 
     )
 
 
+def landing_size(landing_bytes: int | None, context: int, pool: PoolSize, layout: Layout) -> PoolSize:
+    """What staged writes land in: as asked, or a share of the pool in which the longest prompt has room."""
+    if landing_bytes is not None:
+        return asked_pool(landing_bytes // layout.token_bytes, layout.page_size)
+    longest_pages = layout.pages_for(min(context, pool.tokens))
+    pages = max(longest_pages, pool.tokens // layout.page_size // LANDING_SHARE)
+    return PoolSize(pages * layout.page_size)
+
+
+def landing_problem(landing_bytes: int | None, context: int, pool: PoolSize, layout: Layout) -> str:
+    """Why a prompt of this context cannot land whole in what was asked for, with what would do; or ""."""
+    landing = landing_size(landing_bytes, context, pool, layout)
+    if landing_bytes is None or context <= landing.tokens:
+        return ""  # by default only a pool that is too small makes it so, and that is told
+    needed = layout.pages_for(context) * layout.page_size * layout.token_bytes
+    return (
+        f"a context of {context} tokens does not fit --landing-bytes "
+        f"{show_bytes(landing.tokens * layout.token_bytes)} ({landing.tokens} tokens): give at least "
+        f"{show_bytes(needed)} or a smaller --context-length, or --allow-small-pool to refuse longer prompts one by one"
+    )
+
+
 def decide_limits(settings: WorkerSettings, model_context: int, layout: Layout) -> Limits:
     """The context and pool this worker admits. Raises ConfigurationError with every problem at once."""
     context = settings.context_length or model_context
@@ -90,6 +114,11 @@ def decide_limits(settings: WorkerSettings, model_context: int, layout: Layout) 
     problems = [context_problem(settings.context_length, model_context)]
     if not settings.allow_small_pool:
         problems.append(pool_problem(settings.context_length, model_context, pool, layout, "--pool-tokens"))
+    landing_tokens = 0
+    if settings.landing == "staged" and settings.role == "decode":
+        landing_tokens = landing_size(settings.landing_bytes, context, pool, layout).tokens
+        if not settings.allow_small_pool:
+            problems.append(landing_problem(settings.landing_bytes, context, pool, layout))
     if any(problems):
         raise ConfigurationError([problem for problem in problems if problem])
-    return Limits(context_length=context, pool_tokens=pool.tokens)
+    return Limits(context_length=context, pool_tokens=pool.tokens, landing_tokens=landing_tokens)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -12,6 +12,10 @@ from quiesce.protocol import trace
 
 MOST_STEPS = 1024
 MOST_LINE_CHARS = 2000
+
+
+Record = Callable[[msgspec.Struct, Iterable[msgspec.Struct]], None]
+"""Hears of each step: what was fed, and the effects."""
 
 
 class TraceRing:

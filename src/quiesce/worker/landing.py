@@ -1,0 +1,125 @@
+"""Where hand-offs land, and what of them comes back when. Directly: writes land in the pool itself.
+
+A lease is what peers may write. Its context is what the request reads once the hand-off is committed. Landed directly
+the two are the same pages, so whatever awaits a proof costs cache; staged they are not (`staged_landing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from quiesce.integrity.coverage import check_coverage
+from quiesce.kv.allocator import PageAllocator, PageState
+from quiesce.kv.layout import Layout
+from quiesce.kv.storage import Pool
+from quiesce.protocol.messages import Failure
+from quiesce.protocol.receiver_io import Verify
+from quiesce.worker.handoff import Handoff, Places
+from quiesce.worker.seats import Seats
+
+Then = Callable[[Failure | None], None]
+
+
+class Landing(Protocol):
+    """Owned by the event loop's thread, as the machine is whose effects it carries out on memory."""
+
+    @property
+    def free_seats(self) -> int:
+        """How many hand-offs more could begin, if there are pages for them."""
+
+    def has_room_for(self, n_pages: int) -> bool:
+        """Whether so many pages of context can ever land: pages in quarantine do not come back by themselves."""
+
+    def take(self, n_pages: int, owner: str) -> Places:
+        """Pages and a seat, all of them or nothing. Raises OutOfPages."""
+
+    def verify(self, handoff: Handoff, verify: Verify, then: Then) -> None:
+        """Ask the memory itself (rule 11), and call `then` with what is wrong, or None; perhaps later."""
+
+    def hold(self, handoff: Handoff) -> None:
+        """The hand-off failed: what peers may write is held."""
+
+    def quarantine(self, handoff: Handoff) -> None:
+        """No proof came in time."""
+
+    def commit(self, handoff: Handoff) -> None:
+        """Verified, and every writer is drained: the context may be read, the lease is over."""
+
+    def release(self, handoff: Handoff) -> None:
+        """Proved, or read no more: give back, once, what has not come back before (rule 15)."""
+
+    def pages(self) -> dict[str, int]:
+        """Landing pages by state; {} where the pool's pages are it."""
+
+    def over_budget(self, share: float) -> str:
+        """Why so many landing pages are quarantined that a new life should begin, or ""."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether memory is still being read that nobody waits for any more."""
+
+    def close(self) -> None:
+        """End its threads."""
+
+
+class DirectLanding:
+    """Writes land in the pool: the fastest, and a hold keeps pages of it."""
+
+    is_busy = False
+
+    def __init__(self, pool: Pool, allocator: PageAllocator) -> None:
+        self._pool = pool
+        self._allocator = allocator
+        self._seats = Seats(pool.slots)
+
+    @property
+    def free_seats(self) -> int:
+        return self._seats.free
+
+    def has_room_for(self, n_pages: int) -> bool:
+        return n_pages <= self._allocator.usable_pages
+
+    def take(self, n_pages: int, owner: str) -> Places:
+        pages = self._allocator.allocate(n_pages, owner, PageState.RESERVED)
+        return Places(pages, pages, self._seats.take())
+
+    def verify(self, handoff: Handoff, verify: Verify, then: Then) -> None:
+        lease = handoff.lease
+        about = (expected_pages(handoff, self._pool.layout), handoff.request.prompt_tokens, verify.first_token)
+        then(check_coverage(self._pool, lease.pages, lease.tag, handoff.seat, *about, verify.payload_digest))
+
+    def hold(self, handoff: Handoff) -> None:
+        self._allocator.mark(handoff.own_pages, PageState.HELD)
+
+    def quarantine(self, handoff: Handoff) -> None:
+        self._allocator.mark(handoff.own_pages, PageState.QUARANTINED)
+
+    def commit(self, handoff: Handoff) -> None:
+        """The lease is the context: its pages and seat stay."""
+
+    def release(self, handoff: Handoff) -> None:
+        give_back_context(handoff, self._allocator)
+        self._seats.give_back(handoff.seat)
+
+    def pages(self) -> dict[str, int]:
+        return {}
+
+    def over_budget(self, share: float) -> str:
+        return ""
+
+    def close(self) -> None:
+        """There are none."""
+
+
+def expected_pages(handoff: Handoff, layout: Layout) -> int:
+    """What the prompt needs beyond the prefix that decode holds."""
+    return layout.pages_for(handoff.request.prompt_tokens) - handoff.held_pages
+
+
+def give_back_context(handoff: Handoff, allocator: PageAllocator) -> None:
+    """Free the pool's pages of a hand-off that nobody reads; tainted ones must not circulate again."""
+    if handoff.tainted:
+        allocator.mark(handoff.own_pages, PageState.QUARANTINED)
+    else:
+        allocator.release(handoff.own_pages)
