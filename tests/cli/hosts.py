@@ -138,6 +138,15 @@ class Processes:
         self._running[name].kill()
         self._running.pop(name).wait()
 
+    def stop(self, name: str) -> int:
+        """As told by SIGTERM; its exit code."""
+        process = self._running.pop(name)
+        process.send_signal(signal.SIGTERM)
+        return process.wait(60)
+
+    def log(self, name: str) -> str:
+        return self._log(name).read_text(encoding="utf-8")
+
     def _log(self, name: str) -> Path:
         return Path(self._home.name) / name
 

@@ -62,6 +62,13 @@ class Deployment:
         self.decode("--workers-srv", "_prefill._tcp.quiesce.test", *server)
         self.router("--workers-srv", "_workers._tcp.quiesce.test", *server)
 
+    def start_by_registration(self) -> None:
+        """The router is told nobody, and decode learns from it whom to pair with."""
+        self.control = f"tcp://{self._near.address}:{self._near.free_port()}"
+        self.prefill("--register", self.control)
+        self.decode("--register", self.control)
+        self.router("--control-listen", self.control)
+
     def decode(self, *peers: str) -> None:
         named = ("--name", "decode-0", "--listen", self._decode, "--data-host", self._near.address)
         self._processes.start(self._near, "decode", "decode-0", *named, *peers, *SMALL)
@@ -70,9 +77,9 @@ class Deployment:
         http = ("--host", self._near.address, "--port", str(self.port))
         self._processes.start(self._near, "router", "router", *http, *workers)
 
-    def prefill(self) -> None:
+    def prefill(self, *words: str) -> None:
         named = ("--name", "prefill-0", "--listen", self._prefill)
-        self._processes.start(self._far, "prefill", "prefill-0", *named, *SMALL)
+        self._processes.start(self._far, "prefill", "prefill-0", *named, *words, *SMALL)
 
 
 def test_two_addresses_of_one_machine() -> None:
@@ -95,6 +102,28 @@ def test_two_addresses_that_dns_names() -> None:
         deployment.start_by_dns(dns)
         near.ask(deployment.port, "/readiness")
         assert answer(near, deployment.port) == said_by_one_engine()
+
+
+def test_workers_that_announce_themselves() -> None:
+    """They come, are told of each other, leave cleanly, come again, and announce themselves to the next router too."""
+    near, far = Host("127.0.0.3"), Host("127.0.0.2")
+    with Processes() as processes:
+        deployment = Deployment(processes, near, far)
+        deployment.start_by_registration()
+        near.ask(deployment.port, "/readiness")
+        expected = said_by_one_engine()
+        assert answer(near, deployment.port) == expected
+        assert processes.stop("prefill-0") == 0
+        assert "prefill-0" not in near.ask(deployment.port, "/readiness", status=503), (
+            "it left, and nobody waits for it"
+        )
+        assert "a worker left" in processes.log("router")
+        deployment.prefill("--register", deployment.control)
+        near.ask(deployment.port, "/readiness")
+        assert processes.stop("router") == 0
+        deployment.router("--control-listen", deployment.control)
+        near.ask(deployment.port, "/readiness")
+        assert answer(near, deployment.port) == expected
 
 
 def test_two_namespaces_and_a_partition() -> None:

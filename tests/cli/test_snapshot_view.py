@@ -55,6 +55,13 @@ def test_rooms_are_drawn_oldest_first_with_their_proofs() -> None:
     assert "drained by 0@ab" in text
 
 
+def test_why_two_workers_are_not_paired_is_shown() -> None:
+    why = "protocol version differs: decode-0 has 4, prefill-1 has 5"
+    assert f"not paired with prefill-1: {why}" in drawn(
+        msgspec.structs.replace(SNAPSHOT, troubles=(("prefill-1", why),))
+    )
+
+
 def test_landing_pages_have_a_line_of_their_own() -> None:
     assert "landing pages" not in drawn(SNAPSHOT)
     assert "8 landing pages: free 5  held 3" in drawn(msgspec.structs.replace(SNAPSHOT, landing={"free": 5, "held": 3}))

@@ -19,8 +19,9 @@ from quiesce.trust.certificates import Leaf, make_certificates
 NAMED = ("prefill-0.quiesce.test", "decode-0.quiesce.test")
 HERE = (*NAMED, "localhost", "127.0.0.1", "127.0.0.2", "127.0.0.3", "10.77.0.1", "10.77.0.2")
 LEAVES = (
-    Leaf("router", "router", ()),
+    Leaf("router", "router", HERE),
     Leaf("prefill-0", "prefill/prefill-0", HERE),
+    Leaf("prefill-1", "prefill/prefill-1", HERE),
     Leaf("decode-0", "decode/decode-0", HERE),
     Leaf("decode-1", "decode/decode-1", HERE),
     Leaf("elsewhere", "prefill/prefill-0", ("prefill.example",)),

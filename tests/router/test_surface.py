@@ -11,7 +11,7 @@ import pytest
 from starlette.routing import Route
 
 from quiesce.errors import ConfigurationError
-from quiesce.protocol.dispatch import Load, Submit
+from quiesce.protocol.dispatch import Load, Peers, Submit
 from quiesce.protocol.messages import Fault
 from quiesce.router.app import build_app
 from quiesce.router.listening import bind
@@ -66,6 +66,18 @@ async def test_what_clients_generate_proves_a_pair_too(deployment: Deployment) -
     assert (await client.get("/readiness")).status_code == 503
     await chat(client)
     assert (await client.get("/readiness")).status_code == 200
+
+
+async def test_readiness_says_why_two_workers_are_not_paired(deployment: Deployment) -> None:
+    deployment.decode.peers = ()
+    client = await deployment.start(ready=False)
+    why = "protocol version differs: decode-0 has 4, prefill-0 has 5"
+    await deployment.until(lambda service: len([link for link in service.fleet.present if link.load.ready]) == 2)
+    deployment.decode.send(Peers((), (("prefill-0", why),)))
+    await deployment.until(lambda service: why in service.readiness.why_not())
+    assert (await client.get("/readiness")).json()["reason"] == f"decode-0 with prefill-0: {why}"
+    deployment.decode.send(Peers(("prefill-0",)))
+    await deployment.until_ready()
 
 
 async def test_a_lost_worker_ends_readiness(deployment: Deployment) -> None:

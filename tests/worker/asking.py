@@ -78,6 +78,7 @@ class Desk:
     def __init__(self) -> None:
         self.asks: dict[RequestId, Ask] = {}
         self.peers: dict[str, tuple[str, ...]] = {}
+        self.troubles: dict[str, tuple[tuple[str, str], ...]] = {}
         self.ready: dict[str, bool] = {}
         self.flushed: dict[str, int] = {}
         self.welcomes: dict[str, Welcome] = {}
@@ -108,8 +109,8 @@ class Desk:
         match frame:
             case Welcome():
                 self.welcomes[name] = frame
-            case Peers(prefills):
-                self.peers[name] = prefills
+            case Peers(prefills, troubles):
+                self.peers[name], self.troubles[name] = prefills, troubles
             case Load():
                 self.ready[name] = frame.ready
             case Flushed():

@@ -31,6 +31,7 @@ def test_addresses_are_checked_before_anything_is_loaded() -> None:
 
 
 TRUSTED = {"insecure": True}
+HOME = {"register": ("tcp://10.0.0.1:1",), **TRUSTED}
 FAR = {"peer": ("prefill-0=tcp://10.0.0.2:1",), **TRUSTED}
 
 
@@ -53,6 +54,13 @@ FAR = {"peer": ("prefill-0=tcp://10.0.0.2:1",), **TRUSTED}
         ("prefill", {**files("prefill-0"), "data_tls": "on"}, "pages of shm cannot be encrypted"),
         ("decode", {"workers_srv": ("_q._tcp.example",), "dns_server": "127.0.0.1:1"}, "--workers-srv: control over"),
         ("decode", {"workers_srv": ("a b",), **TRUSTED}, "is no DNS name"),
+        ("prefill", {"register": ("tcp://10.0.0.1:1",)}, "tcp://10.0.0.1:1: control over TCP needs TLS"),
+        ("prefill", {"register": ("10.0.0.1:1",)}, "address '10.0.0.1:1' is not supported"),
+        ("prefill", {**HOME, "listen": "unix:/run/p.sock"}, "unix:/run/p.sock ends at this host"),
+        ("prefill", {**HOME, "listen": "tcp://0.0.0.0:1"}, "say with --advertise where this worker is reached"),
+        ("prefill", {**HOME, "listen": "tcp://0.0.0.0:1", "advertise": "tcp://h:0"}, "nobody can dial that"),
+        ("decode", {**HOME, "listen": "tcp://h:1", "transport": "shm"}, "use --transport tcp"),
+        ("decode", {**HOME, "listen": "tcp://h:1", "data_host": "::"}, "nobody can dial that"),
         (
             "decode",
             {"transfer": "pull", "transport": "shm"},
@@ -98,6 +106,8 @@ def test_pages_are_encrypted_where_certificates_are_given(told: dict[str, Any], 
         ("decode", {"listen": "tcp://10.0.0.1:1", "peer": ("prefill-0=unix:/run/p.sock",)}, "shm"),
         ("decode", {"peer": ("prefill-0=tcp://10.0.0.2:1",)}, "tcp"),
         ("decode", {"workers_srv": ("_quiesce._tcp.example",)}, "tcp"),
+        ("decode", {"register": ("tcp://10.0.0.1:1",)}, "tcp"),
+        ("decode", {"register": ("unix:/run/r.sock",)}, "shm"),
         ("decode", {"transfer": "pull"}, "tcp"),
     ],
 )

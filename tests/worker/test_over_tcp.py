@@ -126,11 +126,11 @@ async def test_a_replaced_prefill_life_may_write_no_more(hosts: TcpHouse) -> Non
     await hosts.prefill()
     assert await ask.end("decode-0") in {"stream_lost", "prefill_lost"}
     await hosts.desk.paired("decode-0", "prefill-0")
-    assert decode.worker._transport.is_dead(life_of(first))
+    assert decode.worker.intake.is_shut_out(life_of(first))
     first.writes.let_go()
     assert await first.quiet()
     await serves(hosts)
-    hello = hello_of(first.worker.parts, decode.worker._transport.capabilities)
+    hello = hello_of(first.worker.parts, decode.worker.intake.capabilities)
     assert "was fenced" in decode.worker.streams._why_not(TcpAddress("h", 1), hello)
 
 
@@ -141,11 +141,11 @@ async def test_a_replaced_decode_life_is_heard_no_more(hosts: TcpHouse) -> None:
     await serves(hosts)
     prefill = hosts.members["prefill-0"]
     assert life_of(first) in prefill.worker.streams._replaced
-    hello = hello_of(first.worker.parts, first.worker._transport.capabilities)
+    hello = hello_of(first.worker.parts, first.worker.intake.capabilities)
     address = TcpAddress("127.0.0.1", hosts._listeners[0].address.port)
     sock = await connect(address, security=shows("decode-0"))
     with pytest.raises(HandshakeRefused, match="a later life of this worker has joined"):
-        await offer(sock, hello, lambda theirs: first.worker._transport.describe(Peer(0, theirs.incarnation)))
+        await offer(sock, hello, lambda theirs: first.worker.intake.describe(Peer(0, theirs.incarnation)))
     await serves(hosts)
 
 

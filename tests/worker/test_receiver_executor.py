@@ -30,7 +30,6 @@ from quiesce.protocol.receiver_io import (
     Proof,
     Quarantine,
     ReceiverEffect,
-    ReceiverInput,
     Release,
     RequestFailed,
     Send,
@@ -44,6 +43,7 @@ from quiesce.protocol.receiver_io import (
 )
 from quiesce.telemetry.metrics import Telemetry
 from quiesce.worker.handoff import Handoff
+from quiesce.worker.intake import DecodeInput
 from quiesce.worker.landing import DirectLanding
 from quiesce.worker.receiver_executor import ReceiverExecutor
 from quiesce.worker.sequence import Generation
@@ -113,7 +113,7 @@ class Desk:
         self.transport = FakeReceiver()
         self.handoffs: dict[Attempt, Handoff] = {}
         self.did: list[tuple[str, object]] = []
-        self.fed: asyncio.Queue[ReceiverInput] = asyncio.Queue()
+        self.fed: asyncio.Queue[DecodeInput] = asyncio.Queue()
         self.executor = ReceiverExecutor(
             self,
             settings("decode", **changes),
@@ -130,7 +130,7 @@ class Desk:
         self.handoff = Handoff(asked, generation, places, reader)
         self.handoffs[ONE] = self.handoff
 
-    def feed(self, event: ReceiverInput) -> None:
+    def feed(self, event: DecodeInput) -> None:
         self.fed.put_nowait(event)
 
     def send(self, envelope: Envelope) -> None:

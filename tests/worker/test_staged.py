@@ -68,7 +68,7 @@ async def test_no_transport_is_told_of_the_pool(house: House) -> None:
     _, decode = await pair(house)
     parts = decode.worker.parts
     assert parts.landing is not None
-    assert decode.worker._transport._pool is parts.landing.pool  # type: ignore[attr-defined]
+    assert decode.worker.intake._transport._pool is parts.landing.pool  # type: ignore[attr-defined]
     assert parts.pool.fd == -1
 
 

@@ -103,7 +103,7 @@ def hello_as(member: Member[Any], **changes: Any) -> Hello:
 
 async def join(house: House, decode: Member[Any], hello: Hello) -> FrameStream[Envelope]:
     """Pair with prefill-0 as if we were a decode worker, with the memory of `decode`."""
-    descriptor, fds = decode.worker._transport.describe(Peer(0, mint_incarnation()))
+    descriptor, fds = decode.worker.intake.describe(Peer(0, mint_incarnation()))
     sock = await dial(house.members["prefill-0"].path)
     opened = await offer(sock, hello, lambda _: (descriptor, fds))
     opened.close()
@@ -133,7 +133,7 @@ async def test_memory_that_is_not_as_described_is_refused(house: House) -> None:
     await house.prefill()
     decode = await house.decode()
     sock = await dial(house.members["prefill-0"].path)
-    _, fds = decode.worker._transport.describe(Peer(0, mint_incarnation()))
+    _, fds = decode.worker.intake.describe(Peer(0, mint_incarnation()))
     opened = await offer(sock, hello_as(decode), lambda _: (b"no descriptor", fds))
     opened.close()
     stream = FrameStream(sock, wire.decode, "prefill-0")

@@ -18,7 +18,9 @@ _DEFAULT = (f"prefill-0={_HERE}", f"decode-0={_HERE}")
 
 @click.command(short_help="Make a CA and certificates for a trial of several hosts.")
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
-@click.option("--router", "routers", multiple=True, metavar="NAME", help="A router's name. Default: router.")
+@click.option(
+    "--router", "routers", multiple=True, metavar="NAME[=HOST,..]", help="A router; HOST for --control-listen."
+)
 @click.option("--prefill", "prefills", multiple=True, metavar="NAME=HOST[,HOST]", help="A prefill worker.")
 @click.option("--decode", "decodes", multiple=True, metavar="NAME=HOST[,HOST]", help="A decode worker.")
 @click.option("--days", type=click.IntRange(1, 825), default=30, show_default=True, help="How long they are valid.")
@@ -39,13 +41,19 @@ def command(
     workers = [("prefill", told) for told in prefills] + [("decode", told) for told in decodes]
     if nobody:
         routers, workers = ("router",), [(told.partition("-")[0], told) for told in _DEFAULT]
-    leaves = [Leaf(_checked(name), "router", ()) for name in routers]
+    leaves = [Leaf(*_router(told)) for told in routers]
     leaves += [Leaf(*_read(role, told)) for role, told in workers]
     names = [leaf.name for leaf in leaves]
     if len(set(names)) < len(names) or "ca" in names:
         raise UsageError("Names must differ from each other and from ca; nothing was written.")
     for path in make_certificates(directory, leaves, days):
         click.echo(str(path))
+
+
+def _router(told: str) -> tuple[str, str, tuple[str, ...]]:
+    """Nobody dials one, except workers that announce themselves to it."""
+    name, _, hosts = _read("router", told) if "=" in told else (_checked(told), "", ())
+    return name, "router", hosts
 
 
 def _read(role: str, told: str) -> tuple[str, str, tuple[str, ...]]:

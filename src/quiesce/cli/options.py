@@ -27,7 +27,13 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Tenants and queueing", ("tenants", "queue_per_tenant", "prefill_window", "decode_window")),
     ("Fronts for other routers", ("fronts", "front_host", "front_key", "front_open")),
     ("Workers", ("mode", "prefill", "decode", "spare", "name", "listen", "peer", "worker", "workers_file", "role")),
-    ("Between hosts", ("workers_srv", "dns_server", "tls_cert", "tls_key", "tls_ca", "insecure", "data_tls")),
+    (
+        "Between hosts",
+        (
+            *("register", "advertise", "control_listen", "workers_srv", "dns_server"),
+            *("tls_cert", "tls_key", "tls_ca", "insecure", "data_tls"),
+        ),
+    ),
     (
         "KV pools and batches",
         (

@@ -54,6 +54,7 @@ def worker_panel(snapshot: WorkerSnapshot) -> Panel:
     owned = [owned for owned in snapshot.ranges if owned.state != "free"]
     if owned:
         parts.append(ranges(owned))
+    parts += [Text(f"not paired with {name}: {reason}", style="red") for name, reason in snapshot.troubles]
     title = f"{snapshot.worker}  {snapshot.role}  incarnation {snapshot.incarnation[:8]}"
     return Panel(Group(*parts), title=Text(title), title_align="left")
 

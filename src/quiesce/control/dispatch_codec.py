@@ -13,7 +13,7 @@ from quiesce.control.bounds import (
     check_text,
 )
 from quiesce.control.frames import MAX_FRAME_BYTES, decoder_of
-from quiesce.control.snapshot_bounds import ROLES, check_snapshot, check_welcome
+from quiesce.control.snapshot_bounds import ROLES, check_snapshot, check_troubles, check_welcome
 from quiesce.errors import BadFrame
 from quiesce.protocol.dispatch import (
     Accepted,
@@ -183,6 +183,7 @@ def _check_standing(frame: Load | Peers | Welcome) -> None:
             check_count("prefills", frame.prefills, MAX_PEERS)
             for name in frame.prefills:
                 check_text("prefills", name, least_chars=1)
+            check_troubles(frame.troubles)
         case Welcome():
             check_welcome(frame)
 

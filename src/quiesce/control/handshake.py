@@ -32,11 +32,11 @@ from quiesce.control import frames
 from quiesce.control.bounds import check_hex_128, check_text
 from quiesce.control.connection import Connection, identity_of, is_local, require_grant
 from quiesce.control.credentials import peer_credentials
-from quiesce.control.hello_codec import check_hello
+from quiesce.control.hello_codec import check_hello, other_version
 from quiesce.control.process_fd import own_pidfd, require_pidfd_of
 from quiesce.control.single_frame import MAX_FDS, close_fds, read_frame, write_frame
 from quiesce.errors import BadFrame, HandshakeRefused, PeerUnusable, invariant
-from quiesce.protocol.hello import PULL, Hello, mismatch
+from quiesce.protocol.hello import PULL, Hello, mismatch, version_differs
 
 HANDSHAKE_DEADLINE_S = 10.0
 MAX_DESCRIPTOR_BYTES = 32 << 10
@@ -131,7 +131,7 @@ def refuse(sock: Connection, reason: str) -> None:
 
 async def _offer(talk: _Conversation, mine: Hello, describe: Describe) -> Opened:
     await talk.send(mine)
-    theirs = await talk.receive(Hello)
+    theirs = await talk.receive_hello(mine)
     if theirs.echo != mine.nonce:
         raise HandshakeRefused("HELLO does not echo this stream's nonce")
     _require_fit(mine, theirs)
@@ -218,8 +218,18 @@ class _Conversation:
         finally:
             os.close(pidfd)
 
+    async def receive_hello(self, mine: Hello) -> Hello:
+        """Also one of another version says which that is, and both sides hear it."""
+        payload = await read_frame(self._sock, self._fds)
+        if (other := other_version(payload)) is not None:
+            raise HandshakeRefused(version_differs(mine, other))
+        return self._checked(payload, Hello)
+
     async def receive(self, kind: type[Frame]) -> Frame:
-        frame = _decode(await read_frame(self._sock, self._fds))
+        return self._checked(await read_frame(self._sock, self._fds), kind)
+
+    def _checked(self, payload: bytes, kind: type[Frame]) -> Frame:
+        frame = _decode(payload)
         if isinstance(frame, Refusal):
             check_text("reason", frame.reason, MAX_REASON_CHARS)
             raise HandshakeRefused(frame.reason)

@@ -2,19 +2,47 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from quiesce.control.bounds import MAX_NAME_CHARS, check_hex_128, check_int, check_text
 from quiesce.control.dispatch_codec import check_router_frame
 from quiesce.control.frames import decoder_of
+from quiesce.errors import BadFrame
 from quiesce.protocol.dispatch import Attach
-from quiesce.protocol.hello import Hello
+from quiesce.protocol.hello import PROTOCOL_VERSION, Hello, OtherVersion
 
 MAX_RANKS = 1024
 
 _decode_first = decoder_of(Attach | Hello)
 
 
-def decode_first(payload: bytes) -> Attach | Hello:
+class _Glance(msgspec.Struct, frozen=True):
+    """What every version's HELLO has; anything at all in any other frame."""
+
+    type: object = None
+    version: object = None
+    worker: object = None
+
+
+_decode_glance = decoder_of(_Glance)
+
+
+def other_version(payload: bytes) -> OtherVersion | None:
+    """Who says HELLO in a version that is not ours, whatever else is in it; None for any other frame."""
+    try:
+        seen: _Glance = _decode_glance(payload)
+    except BadFrame:
+        return None
+    if seen.type != "hello" or type(seen.version) is not int or seen.version == PROTOCOL_VERSION:
+        return None
+    named = isinstance(seen.worker, str) and 1 <= len(seen.worker) <= MAX_NAME_CHARS
+    return OtherVersion(seen.version, str(seen.worker) if named else "the other worker")
+
+
+def decode_first(payload: bytes) -> Attach | Hello | OtherVersion:
     """What a new connection wants: to dispatch or look (Attach), or to be a decode peer (Hello). Raises BadFrame."""
+    if (other := other_version(payload)) is not None:
+        return other
     frame: Attach | Hello = _decode_first(payload)
     if isinstance(frame, Hello):
         check_hello(frame)

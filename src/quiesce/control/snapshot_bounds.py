@@ -12,7 +12,7 @@ from quiesce.control.bounds import (
     check_one_of,
     check_text,
 )
-from quiesce.protocol.dispatch import PageRange, RoomView, Welcome, WorkerSnapshot
+from quiesce.protocol.dispatch import MOST_TROUBLE_CHARS, MOST_TROUBLES, PageRange, RoomView, Welcome, WorkerSnapshot
 
 ROLES = ("prefill", "decode", "aggregated")
 MAX_STATES = 64
@@ -44,10 +44,18 @@ def check_snapshot(snapshot: WorkerSnapshot) -> None:
         for state, pages in counts.items():
             check_text(field, state)
             check_int(field, pages)
+    check_troubles(snapshot.troubles)
     for found in snapshot.ranges:
         _check_range(found)
     for room in snapshot.rooms:
         _check_room(room)
+
+
+def check_troubles(troubles: tuple[tuple[str, str], ...]) -> None:
+    check_count("troubles", troubles, MOST_TROUBLES)
+    for name, reason in troubles:
+        check_text("troubles", name, MOST_TROUBLE_CHARS, least_chars=1)
+        check_text("troubles", reason, MOST_TROUBLE_CHARS)
 
 
 def _check_range(found: PageRange) -> None:

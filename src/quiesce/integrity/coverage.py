@@ -35,7 +35,7 @@ def check_coverage(
     pool: Pool,
     pages: AnyPages,
     tag: PageTag,
-    slot: int,
+    slot: int | None,
     expected_pages: int,
     prompt_tokens: int,
     first_token: int,
@@ -45,9 +45,9 @@ def check_coverage(
     `expected_pages` of them, the metadata slot says what DONE said, and, unless `payload_digest` is "", the bytes
     have that digest.
 
-    `pages` and `slot` are the receiver's own numbers. Otherwise the first reason found: `coverage_mismatch`,
-    `metadata_mismatch` or `digest_mismatch`, the transport's fault. The digest is checked over the pool in place,
-    which is no defence against a write that is still to come: rules 1 to 9 are.
+    `pages` and `slot` are the receiver's own numbers; `slot` is None where nobody writes one. Otherwise the first
+    reason found: `coverage_mismatch`, `metadata_mismatch` or `digest_mismatch`, the transport's fault. The digest is
+    checked over the pool in place, which is no defence against a write that is still to come: rules 1 to 9 are.
     """
     stamps = check_stamps(pool, pages, tag, slot, expected_pages, prompt_tokens, first_token, payload_digest)
     return stamps or check_payload(pool, pages, payload_digest)
@@ -57,7 +57,7 @@ def check_stamps(
     pool: Pool,
     pages: AnyPages,
     tag: PageTag,
-    slot: int,
+    slot: int | None,
     expected_pages: int,
     prompt_tokens: int,
     first_token: int,
@@ -82,12 +82,14 @@ def _check_tags(pool: Pool, pages: AnyPages, tag: PageTag, expected_pages: int) 
 
 
 def _check_metadata(
-    pool: Pool, tag: PageTag, slot: int, pages: int, prompt_tokens: int, first_token: int, payload_digest: str
+    pool: Pool, tag: PageTag, slot: int | None, pages: int, prompt_tokens: int, first_token: int, payload_digest: str
 ) -> Failure | None:
     try:
         expected = metadata_words(tag, first_token, pages, prompt_tokens, payload_digest)
     except ValueError as error:  # the digest came with DONE, from the peer
         return _failure("digest_mismatch", str(error))
+    if slot is None:
+        return None
     found = pool.metadata[slot].tolist()
     if found[4:6] == [0, 0]:
         expected = (*expected[:4], 0, 0, *expected[6:])

@@ -14,9 +14,10 @@ from quiesce.lab.gate import Gate, GateEvent, GateOrder, Landed, Obeyed, Waits
 from quiesce.lab.gated_placement import GatedPlacement
 from quiesce.lab.gated_workers import GatedDecode, GatedPrefill
 from quiesce.lab.order_socket import OrderSocket
-from quiesce.transport.contract import Receiver, Sender
+from quiesce.transport.contract import Sender
 from quiesce.transport.shm import ShmSender
 from quiesce.worker.compose import Compose
+from quiesce.worker.intake import MakeIntake
 from quiesce.worker.outlet import MakeOutlet
 from quiesce.worker.process import Parts
 from quiesce.worker.settings import WorkerSettings
@@ -58,9 +59,9 @@ def gated() -> Compose:
         served.obey = worker.obey
         return worker
 
-    def decode(parts: Parts, transport: Receiver) -> GatedDecode:
+    def decode(parts: Parts, make_intake: MakeIntake) -> GatedDecode:
         served = GateSocket(parts.settings)
-        worker = GatedDecode(parts, transport, served.gate)
+        worker = GatedDecode(parts, make_intake, served.gate)
         served.obey = worker.obey
         return worker
 

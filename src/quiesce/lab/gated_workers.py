@@ -30,7 +30,6 @@ from quiesce.protocol.receiver_io import (
     FenceProved,
     PeerReplaced,
     Received,
-    ReceiverInput,
     StreamLost,
     Timer,
     TimerFired,
@@ -44,12 +43,13 @@ from quiesce.protocol.sender_io import (
     SenderTimerFired,
     WriteSettled,
 )
-from quiesce.transport.contract import Receiver
 from quiesce.worker.decode import DecodeWorker
+from quiesce.worker.intake import DecodeInput, MakeIntake
 from quiesce.worker.links import Link
 from quiesce.worker.outlet import MakeOutlet, PrefillInput
 from quiesce.worker.prefill import PrefillWorker
 from quiesce.worker.process import Parts
+from quiesce.worker.push_intake import PushIntake
 from quiesce.worker.push_outlet import PushOutlet
 
 
@@ -126,8 +126,8 @@ class GatedPrefill(PrefillWorker):
 class GatedDecode(DecodeWorker):
     """Halves of requests, cancels, messages, clocks and what is learnt of peers wait."""
 
-    def __init__(self, parts: Parts, transport: Receiver, gate: Gate) -> None:
-        super().__init__(parts, transport)
+    def __init__(self, parts: Parts, make_intake: MakeIntake, gate: Gate) -> None:
+        super().__init__(parts, make_intake)
         self._gate = gate
 
     def submit(self, frame: Submit, link: Link) -> None:
@@ -138,7 +138,7 @@ class GatedDecode(DecodeWorker):
         told = Cancel(frame.request, ENDED_BY_CLIENT) if self._gate.armed else frame
         self._gate.hold(lambda: super(GatedDecode, self).cancel(told, link), "cancel", request=frame.request)
 
-    def feed(self, event: ReceiverInput) -> None:
+    def feed(self, event: DecodeInput) -> None:
         go = partial(super().feed, event)
         match event:
             case Received(envelope=envelope):
@@ -158,6 +158,8 @@ class GatedDecode(DecodeWorker):
             case Fire(attempt, timer):
                 super().feed(TimerFired(Attempt(attempt), Timer[timer]))
             case Forge(attempt):
-                prefill = self._driver.state.attempts[Attempt(attempt)].grants[0]
+                if not isinstance(self.intake, PushIntake):
+                    raise UsageError("Gates forge what a writer says: they need --transfer push.")
+                prefill = self.intake.driver.state.attempts[Attempt(attempt)].grants[0]
                 me = Peer(0, self.parts.incarnation)
                 self.feed(Received(Envelope(prefill, me, Attempt(attempt), AbortAck())))

@@ -134,10 +134,18 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
     landing_tokens: int = 0
 
 
+MOST_TROUBLES = 64
+MOST_TROUBLE_CHARS = 1024
+
+
 class Peers(msgspec.Struct, frozen=True, tag="peers"):
-    """decode -> router: the prefill workers (by name) that HELLO has accepted and whose streams are up now."""
+    """decode -> router: the prefill workers (by name) that HELLO has accepted and whose streams are up now.
+
+    `troubles` are those that it cannot be paired with: (name, or address where no name is known; why not, in words).
+    """
 
     prefills: tuple[str, ...]
+    troubles: tuple[tuple[str, str], ...] = ()
 
 
 LEAVING = "draining"
@@ -258,6 +266,7 @@ class WorkerSnapshot(msgspec.Struct, frozen=True):
     running: int
     waiting: int
     routers: int = 0
+    troubles: tuple[tuple[str, str], ...] = ()
     landing: dict[str, int] = {}
 
 

@@ -46,10 +46,29 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     transfer: str = "push"
 
 
+class OtherVersion(msgspec.Struct, frozen=True):
+    """All that is read of a HELLO of another version: who says it. Its other fields may mean anything.
+
+    In every version HELLO is a map that has `type`, "hello", `version`, an integer, and `worker`, a text; and REFUSAL
+    is one that has `type`, "refusal", and `reason`, a text. So of any two versions both learn why they do not pair.
+    """
+
+    version: int
+    worker: str
+
+
+def version_differs(mine: Hello, theirs: Hello | OtherVersion) -> str:
+    """The reason, in words, why two versions are never paired, or ""."""
+    if mine.version == theirs.version:
+        return ""
+    return f"protocol version differs: {mine.worker} has {mine.version}, {theirs.worker} has {theirs.version}"
+
+
 def mismatch(mine: Hello, theirs: Hello) -> str | None:
     """The first reason, in words, why two workers must not be paired, or None."""
+    if reason := version_differs(mine, theirs):
+        return reason
     checks = (
-        ("protocol version", mine.version, theirs.version),
         ("model", mine.model_fingerprint, theirs.model_fingerprint),
         ("KV layout", mine.layout_fingerprint, theirs.layout_fingerprint),
         ("payload digest setting", mine.payload_digest, theirs.payload_digest),

@@ -1,24 +1,29 @@
-"""Which workers the router uses: those of --worker, of --workers-file and of --workers-srv."""
+"""Which workers the router uses: of --worker, --workers-file, --workers-srv, and those that announce themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 from quiesce.control.address import Address, parse_address
 from quiesce.control.discovery import FILE, follow
 from quiesce.control.security import Security, load_security, require_security, require_spanning
 from quiesce.control.srv import check_srv
+from quiesce.control.tcp_listener import open_listener
 from quiesce.control.whereabouts import Places, Whereabouts
 from quiesce.control.workers_file import NamedWorkers, read_workers
 from quiesce.router.fleet import Fleet
+from quiesce.router.registry import Registry
 from quiesce.router.settings import RouterSettings
 
 
 def check_workers(settings: RouterSettings) -> Security:
     """What protects the way to the workers. Raises ConfigurationError, MachineLacksError."""
     security = load_security(settings.tls_cert, settings.tls_key, settings.tls_ca, insecure=settings.insecure)
-    require_security(first_workers(settings), security)
+    listen = () if settings.control_listen is None else (parse_address(settings.control_listen),)
+    require_security([*first_workers(settings), *listen], security)
     if settings.workers_srv:
         require_spanning("--workers-srv", security)
         check_srv(settings.workers_srv, settings.dns_server)
@@ -33,25 +38,30 @@ def first_workers(settings: RouterSettings) -> list[Address]:
     return workers
 
 
-class Discovery:
-    """Keeps the fleet to what the sources say. `where` is told by whoever else knows workers."""
+@contextlib.asynccontextmanager
+async def discovery(settings: RouterSettings, fleet: Fleet) -> AsyncIterator[list[asyncio.Future[None]]]:
+    """Keep the fleet to what the sources say: tasks that run until they are cancelled, which whoever enters has to do.
 
-    def __init__(self, settings: RouterSettings, fleet: Fleet) -> None:
-        self._settings = settings
-        self._security = fleet.security
-        self.where = Whereabouts(lambda places: fleet.expect(list(places)))
-        self.where.say("--worker", dict.fromkeys(map(parse_address, settings.worker), ""))
-        if settings.workers_file is not None:
-            self.where.say(FILE, self.of_file(read_workers(Path(settings.workers_file))))
+    Raises ConfigurationError when --control-listen cannot be had.
+    """
+    where, rules = Whereabouts(lambda places: fleet.expect(list(places))), _Rules(fleet.security)
+    where.say("--worker", dict.fromkeys(map(parse_address, settings.worker), ""))
+    if settings.workers_file is not None:
+        where.say(FILE, rules.of_file(read_workers(Path(settings.workers_file))))
+    following = [follow(settings, where, rules)] if settings.workers_file or settings.workers_srv else []
+    async with contextlib.AsyncExitStack() as opened:
+        if settings.control_listen is not None:
+            registry = Registry(fleet, where)
+            address = parse_address(settings.control_listen)
+            listener = await open_listener(address, registry.serve, fleet.security)
+            opened.push_async_callback(listener.stop)
+            following.append(registry.run())
+        yield [asyncio.ensure_future(each) for each in following]
 
-    @property
-    def follows(self) -> bool:
-        """Whether anything can change while the router runs."""
-        return bool(self._settings.workers_file or self._settings.workers_srv)
 
-    async def run(self) -> None:
-        """For ever, when there is something to follow."""
-        await follow(self._settings, self.where, self)
+class _Rules:
+    def __init__(self, security: Security) -> None:
+        self._security = security
 
     def of_file(self, named: NamedWorkers) -> Places:
         return dict.fromkeys(named.everywhere, "")

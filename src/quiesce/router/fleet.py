@@ -73,7 +73,7 @@ class Fleet:
         self.stopping = False
         self.on_room: Callable[[], None] = lambda: None
         self.called_off = False
-        self._model, self._clock = model, clock
+        self.model, self._clock = model, clock
         self._has_pair, self._had_pair_s = False, -math.inf
         self._restarted = restarted
         self._spans = spans or Spans()
@@ -139,7 +139,7 @@ class Fleet:
 
     def usable(self) -> list[Pair]:
         """Pairs that are ready now, open circuit breakers or not."""
-        return usable_pairs(self.links, self._model)
+        return usable_pairs(self.links, self.model)
 
     def pairs(self) -> list[Pair]:
         """Pairs that clients may be sent to now: both halves, or neither."""
@@ -150,7 +150,7 @@ class Fleet:
         if self.usable():
             names = self.breakers.names_in(Phase.OPEN, Phase.HALF_OPEN)
             return f"circuit breakers are open: {', '.join(names)}"
-        return why_no_pair(self.links, self._model)
+        return why_no_pair(self.links, self.model)
 
     async def wait_for_change(self) -> None:
         """Until a worker came, went, told something new, or a pair was proved."""

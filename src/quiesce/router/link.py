@@ -69,12 +69,18 @@ class WorkerLink:
         self.dismissed = False
         self.load = Load(0, 0, 0)
         self.peers: tuple[str, ...] = ()
+        self.troubles: tuple[tuple[str, str], ...] = ()
         self.halves = self.reserved = 0
         self.awaited: Counter[WorkerLink] = Counter()
         self._unanswered_pings = 0
         self._listener = listener
         self._life = self._trouble = ""
         self._stream: FrameStream[WorkerFrame] | None = None
+
+    @property
+    def trouble(self) -> str:
+        """Why it could not be reached or used when that was tried last, or ""."""
+        return self._trouble
 
     @property
     def name(self) -> str:
@@ -192,7 +198,7 @@ class WorkerLink:
                 self.load = frame
                 self._listener.on_change()
             case Peers():
-                self.peers = frame.prefills
+                self.peers, self.troubles = frame.prefills, frame.troubles
                 self._listener.on_change()
             case Pong():
                 pass  # that something was heard is all it says
@@ -212,5 +218,5 @@ class WorkerLink:
             level = logging.DEBUG if self._listener.stopping else told
             _log.log(level, "worker is gone", extra=ids(worker_name=self.name, incarnation=self.welcome.incarnation))
             self._listener.on_lost(self)
-        self.welcome, self.peers = None, ()
+        self.welcome, self.peers, self.troubles = None, (), ()
         self._listener.on_change()

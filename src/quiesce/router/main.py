@@ -19,7 +19,7 @@ from quiesce.router.app import build_app
 from quiesce.router.breakers import Breakers
 from quiesce.router.capacity import AT_ONCE, make_room, most_connections
 from quiesce.router.connection import Limits, connections_within
-from quiesce.router.discovery import Discovery, check_workers, first_workers
+from quiesce.router.discovery import check_workers, discovery, first_workers
 from quiesce.router.fleet import Fleet
 from quiesce.router.front.app import ByPort
 from quiesce.router.front.ports import Front, open_fronts
@@ -81,18 +81,18 @@ async def router(settings: RouterSettings, text: TextModel) -> AsyncIterator[Ser
         fronts = open_fronts(service, taken=sock.getsockname()[1])
         for front in fronts:
             opened.enter_context(front.sock)
-        async with _running(service, sock, fronts) as server:
+        discovering = await opened.enter_async_context(discovery(settings, fleet))
+        async with _running(service, sock, fronts, discovering) as server:
             yield server
 
 
 @contextlib.asynccontextmanager
-async def _running(service: Service, sock: socket.socket, fronts: Sequence[Front]) -> AsyncIterator[Server]:
+async def _running(
+    service: Service, sock: socket.socket, fronts: Sequence[Front], discovering: Sequence[asyncio.Future[None]]
+) -> AsyncIterator[Server]:
     fleet = service.fleet
     probing = asyncio.ensure_future(service.readiness.run())
-    running = [asyncio.ensure_future(fleet.run()), probing]
-    discovery = Discovery(service.settings, fleet)
-    if discovery.follows:
-        running.append(asyncio.ensure_future(discovery.run()))
+    running = [asyncio.ensure_future(fleet.run()), probing, *discovering]
     server = Server(service, sock, probing, fronts)
     for task in running:
         task.add_done_callback(server.on_task_end)

@@ -65,7 +65,7 @@ def usable_pairs(links: Iterable[WorkerLink], model: str) -> list[Pair]:
 def unfit(link: WorkerLink, model: str) -> str:
     """Why a worker cannot be used now, in words, or ""."""
     if link.welcome is None:
-        return "not connected"
+        return f"not connected: {link.trouble}" if link.trouble else "not connected"
     if other := misspoken(link):
         return other
     if link.welcome.model != model:
@@ -89,6 +89,7 @@ def why_no_pair(links: Sequence[WorkerLink], model: str) -> str:
     if not links:
         return "no worker is known"
     problems = [f"{link.name}: {problem}" for link in links if (problem := unfit(link, model))]
+    problems += [f"{link.name} with {name}: {why}" for link in links for name, why in link.troubles]
     return "; ".join(problems) or "no decode worker has a connection to a prefill worker"
 
 

@@ -34,6 +34,14 @@ class RouterSettings(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         Meta(min_length=1, description="IP:PORT to ask for --workers-srv, as Consul's :8600. Default: resolv.conf."),
     ] = None
+    control_listen: Annotated[
+        str | None,
+        Meta(
+            pattern=r"^(unix:/.*[^/\n]|tcp://.+:[0-9]+)$(?!\n)",
+            description="Where workers that have --register announce themselves, tcp://HOST:PORT. Default: nowhere.",
+            extra={"shape": "unix:/absolute/path.sock or tcp://HOST:PORT"},
+        ),
+    ] = None
     tls_cert: Annotated[
         str | None, Meta(min_length=1, description="This process's certificate, PEM: TCP control is mutual TLS 1.3.")
     ] = None
@@ -181,6 +189,7 @@ class RouterSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         changing = {"--workers-file": self.workers_file, "--workers-srv": self.workers_srv}
+        changing |= {"--control-listen": self.control_listen}
         if self.fronts is not None and (told := [flag for flag, value in changing.items() if value]):
             raise ValueError(
                 f"--fronts gives each worker a port at start, so {told[0]} cannot change them: use --worker"

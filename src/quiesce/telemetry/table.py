@@ -90,8 +90,12 @@ METRICS: tuple[Metric, ...] = (
     _counter("quiesce_aborts_sent", "messages", "ABORT messages sent for the first time."),
     _counter("quiesce_aborts_resent", "messages", "ABORT messages sent again for want of an ack."),
     _counter("quiesce_ignored_messages", "messages", "Messages that changed nothing.", "kind", "reason"),
-    _counter("quiesce_poisoned_attempts", "attempts", "Attempts with a write whose fate is unknown."),
-    _counter("quiesce_fences", "peers", "Peers that were proved unable to write any more."),
+    _counter("quiesce_poisoned_attempts", "attempts", "Attempts with a write, or a read, of unknown fate."),
+    _counter(
+        "quiesce_fences",
+        "peers",
+        "Peers that were proved unable to write, or read, any more.",
+    ),
     # ------------------------------------------------------------ the terms of the hold inequality
     _histogram(
         "quiesce_abort_propagation_seconds",
@@ -111,8 +115,9 @@ METRICS: tuple[Metric, ...] = (
     ),
     # ------------------------------------------------------------ transfers
     _counter("quiesce_writes", "writes", "Launched writes that ended, by outcome.", "outcome"),
+    _counter("quiesce_reads", "reads", "Launched reads that ended, by outcome (`--transfer pull`).", "outcome"),
     _counter("quiesce_transfer_bytes", "bytes", "KV bytes that landed."),
-    _histogram("quiesce_transfer_seconds", _COPY_S, "How long one launched write took."),
+    _histogram("quiesce_transfer_seconds", _COPY_S, "How long one launched write, or read, took."),
     _histogram(
         "quiesce_landing_seconds", _COPY_S, "Staged landing: from the last DONE to the verdict over the private copy."
     ),

@@ -13,10 +13,13 @@ from quiesce.transport.contract import Receiver, Sender
 from quiesce.transport.pulling import Lender, Puller
 from quiesce.transport.registry import pulling
 from quiesce.worker.decode import DecodeWorker
+from quiesce.worker.intake import MakeIntake
 from quiesce.worker.outlet import MakeOutlet
 from quiesce.worker.prefill import PrefillWorker
 from quiesce.worker.process import Parts
+from quiesce.worker.pull_intake import PullIntake
 from quiesce.worker.pull_outlet import PullOutlet
+from quiesce.worker.push_intake import PushIntake
 from quiesce.worker.push_outlet import PushOutlet
 from quiesce.worker.reach import way_of_pages
 from quiesce.worker.settings import WorkerSettings
@@ -53,7 +56,14 @@ class Compose(msgspec.Struct, frozen=True):
     puller: Callable[[Pool, WorkerSettings], Puller] = _puller
     door_limits: Callable[[Limits], Limits] = _admit_as_sized
     prefill: Callable[[Parts, MakeOutlet], PrefillWorker] = PrefillWorker
-    decode: Callable[[Parts, Receiver], DecodeWorker] = DecodeWorker
+    decode: Callable[[Parts, MakeIntake], DecodeWorker] = DecodeWorker
+
+    def intake(self, parts: Parts) -> MakeIntake:
+        """How a prompt's pages come to a decode worker."""
+        if parts.settings.transfer == PULL:
+            return lambda host, landing, record: PullIntake(host, landing, parts, self.puller, record)
+        receiver = self.receiver(parts.pool if parts.landing is None else parts.landing.pool, parts.settings)
+        return lambda host, landing, record: PushIntake(host, landing, parts, receiver, record)
 
     def outlet(self, parts: Parts) -> MakeOutlet:
         """How a prefill worker's pages leave it."""

@@ -8,29 +8,27 @@ import time
 
 import msgspec
 
+from quiesce.control.whereabouts import Whereabouts
 from quiesce.errors import OutOfPages, RequestRejected, invariant
 from quiesce.ids import Attempt, RequestId
 from quiesce.kv.allocator import PageState
 from quiesce.kv.prefix_cache import Reader
 from quiesce.kv.runs import Pages, pack_runs
-from quiesce.protocol import receiver
 from quiesce.protocol.dispatch import Accepted, Load, Peers, RoomView, WorkerFrame, WorkerSnapshot
+from quiesce.protocol.hello import PULL
 from quiesce.protocol.messages import Envelope, Failure, Fault, Lease
-from quiesce.protocol.receiver import ReceiverState
-from quiesce.protocol.receiver_io import Abandon, Attach, Finished, ReceiverEffect, ReceiverInput, Reserve
+from quiesce.protocol.receiver_io import Abandon, Attach, Finished, Reserve
 from quiesce.telemetry.logs import ids
-from quiesce.transport.contract import Receiver
-from quiesce.worker.driver import Driver
 from quiesce.worker.generating import GeneratingWorker
 from quiesce.worker.greeting import transport_facts
 from quiesce.worker.handoff import Handoff, Places
 from quiesce.worker.headroom import growth_pages
+from quiesce.worker.intake import DecodeInput, MakeIntake
 from quiesce.worker.landing import DirectLanding, Landing
 from quiesce.worker.peer_discovery import follow_peers
 from quiesce.worker.prefill_streams import PrefillStreams
 from quiesce.worker.priority_queue import PriorityQueue
 from quiesce.worker.process import Parts
-from quiesce.worker.receiver_executor import ReceiverExecutor
 from quiesce.worker.request import Request
 from quiesce.worker.sequence import Generation, Sequence
 from quiesce.worker.staged_landing import StagedLanding
@@ -52,28 +50,21 @@ class Waiting:
 
 
 class DecodeWorker(GeneratingWorker):
-    """Owns one receiver machine, the shared pool, the batch and the streams to prefill workers."""
+    """Owns the pool, the batch, the streams to prefill workers, and the intake by which prompts come (one machine)."""
 
-    def __init__(self, parts: Parts, transport: Receiver) -> None:
+    def __init__(self, parts: Parts, make_intake: MakeIntake) -> None:
         super().__init__(parts)
         self.handoffs: dict[Attempt, Handoff] = {}
-        self._transport = transport
         self._waiting: PriorityQueue[RequestId, Waiting] = PriorityQueue()
         self._attempts: dict[RequestId, Attempt] = {}
         self._reserving: Handoff | None = None
-        self._landing: Landing = DirectLanding(parts.pool, parts.allocator)
+        self._landing: Landing = DirectLanding(parts.pool, parts.allocator, told=self.settings.transfer != PULL)
         if parts.landing is not None:
             told = self.telemetry, self.pool_changed
             self._landing = StagedLanding(parts.landing, parts.pool, parts.allocator, *told)
-        vocab_size = parts.engine.config.vocab_size
-        self._executor = ReceiverExecutor(self, self.settings, self._landing, transport, self.telemetry, vocab_size)
-        self._driver: Driver[ReceiverState, ReceiverInput, ReceiverEffect] = Driver(
-            receiver.start(parts.incarnation, unsafe_release_on_timeout=self.settings.unsafe_release_on_timeout),
-            receiver.step,
-            self._executor.carry_out,
-            self.trace.record,
-        )
-        self.streams = PrefillStreams(parts, transport, self)
+        self.intake = make_intake(self, self._landing, self.trace.record)
+        self.streams = PrefillStreams(parts, self.intake, self)
+        self.where = Whereabouts(self.streams.expect)
 
     # ------------------------------------------------------------ the door
 
@@ -167,7 +158,7 @@ class DecodeWorker(GeneratingWorker):
         request, leased = waiting.request, places.lease
         self.count_prefix(reader)
         self._reserving = Handoff(request, waiting.generation, places, reader)
-        self._transport.arm(leased.tag, leased.pages, places.seat)
+        self.intake.arm(places)
         lease = Lease(leased.tag, len(leased.pages), pack_runs(leased.pages), places.seat)
         grants = self.streams.grants_of(request.submit.prefill)
         held_tokens = self._reserving.held_pages * self.settings.page_size
@@ -183,8 +174,8 @@ class DecodeWorker(GeneratingWorker):
 
     # ------------------------------------------------------------ the machine
 
-    def feed(self, event: ReceiverInput) -> None:
-        self.advance(self._driver.feed, event)
+    def feed(self, event: DecodeInput) -> None:
+        self.advance(self.intake.feed, event)
 
     def send(self, envelope: Envelope) -> None:
         self.streams.send(envelope)
@@ -253,13 +244,16 @@ class DecodeWorker(GeneratingWorker):
     # ------------------------------------------------------------ views
 
     def greeting(self) -> list[WorkerFrame]:
-        return [self.welcome(), Peers(self.streams.up()), self.load()]
+        return [self.welcome(), Peers(self.streams.up(), self.streams.troubles()), self.load()]
+
+    def troubles(self) -> tuple[tuple[str, str], ...]:
+        return self.streams.troubles()
 
     def peers_changed(self) -> None:
-        self.links.broadcast(Peers(self.streams.up()))
+        self.links.broadcast(Peers(self.streams.up(), self.streams.troubles()))
 
     def facts(self) -> tuple[tuple[str, str], ...]:
-        return (*super().facts(), *transport_facts(self.settings, self._transport.capabilities))
+        return (*super().facts(), *transport_facts(self.settings, self.intake.capabilities))
 
     def load(self) -> Load:
         free_tokens = self.parts.allocator.available_pages * self.settings.page_size
@@ -310,6 +304,7 @@ class DecodeWorker(GeneratingWorker):
 
     async def run(self) -> None:
         """Generate until cancelled."""
+        self.intake.start()
         watching = asyncio.create_task(self._follow_peers(), name="peers")
         try:
             while True:
@@ -318,18 +313,18 @@ class DecodeWorker(GeneratingWorker):
         finally:
             watching.cancel()
             await self.streams.close()
-            self._executor.close()
+            self.intake.stop()
 
     async def _follow_peers(self) -> None:
         """Follow who there is. An error that nobody foresaw ends this worker, not just the following."""
         try:
-            await follow_peers(self.parts, self.streams)
+            await follow_peers(self.parts, self.where)
         except Exception as error:
             self.give_up(error)
 
     def close(self) -> None:
         self.links.close()
-        self._transport.close()
+        self.intake.close()
 
     def join(self) -> None:
         """End the threads of landing and engine."""

@@ -16,7 +16,7 @@ from quiesce.control.stream import FrameStream
 from quiesce.errors import BadFrame, HandshakeRefused, PeerUnusable
 from quiesce.ids import Peer
 from quiesce.protocol import wire
-from quiesce.protocol.hello import Hello
+from quiesce.protocol.hello import Hello, OtherVersion, version_differs
 from quiesce.protocol.messages import Envelope
 from quiesce.protocol.sender_io import DecodeLost, DecodeReplaced, Heard, SenderInput
 from quiesce.telemetry.logs import ids
@@ -83,6 +83,12 @@ class DecodeStreams:
             sock.close()
             return
         await self._hear(decode, FrameStream(sock, wire.decode, opened.hello.worker))
+
+    def turn_away(self, sock: Connection, other: OtherVersion) -> None:
+        """A decode worker of another version is never paired with; it is told why."""
+        reason = version_differs(hello_of(self._parts, self._outlet.capabilities), other)
+        self._tell_refused(other.worker, reason)
+        refuse(sock, reason)
 
     def _tell_refused(self, worker: str, reason: str) -> None:
         """Once: whoever does not fit dials again every second."""

@@ -68,7 +68,9 @@ class DirectLanding:
 
     is_busy = False
 
-    def __init__(self, pool: Pool, allocator: PageAllocator) -> None:
+    def __init__(self, pool: Pool, allocator: PageAllocator, *, told: bool = True) -> None:
+        """`told`: writers put what they know of a hand-off into its metadata slot. Where decode reads, none does."""
+        self._told = told
         self._pool = pool
         self._allocator = allocator
         self._seats = Seats(pool.slots)
@@ -87,7 +89,8 @@ class DirectLanding:
     def verify(self, handoff: Handoff, verify: Verify, then: Then) -> None:
         lease = handoff.lease
         about = (expected_pages(handoff, self._pool.layout), handoff.request.prompt_tokens, verify.first_token)
-        then(check_coverage(self._pool, lease.pages, lease.tag, handoff.seat, *about, verify.payload_digest))
+        slot = handoff.seat if self._told else None
+        then(check_coverage(self._pool, lease.pages, lease.tag, slot, *about, verify.payload_digest))
 
     def hold(self, handoff: Handoff) -> None:
         self._allocator.mark(handoff.own_pages, PageState.HELD)

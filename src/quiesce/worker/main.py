@@ -16,13 +16,15 @@ from quiesce.control.handshake import refuse
 from quiesce.control.hello_codec import decode_first
 from quiesce.control.stream import first_frame
 from quiesce.control.tcp_listener import TcpListener, open_listener
+from quiesce.control.whereabouts import Places
 from quiesce.errors import ConfigurationError, PeerUnusable
 from quiesce.ids import mint_first_tag, mint_incarnation
 from quiesce.kv.allocator import PageAllocator
 from quiesce.kv.layout import Layout
 from quiesce.kv.storage import Pool
 from quiesce.protocol.dispatch import Attach
-from quiesce.protocol.hello import Hello
+from quiesce.protocol.hello import Hello, OtherVersion
+from quiesce.protocol.registration import Register
 from quiesce.telemetry.logs import configure, ids
 from quiesce.telemetry.metrics import Telemetry
 from quiesce.telemetry.spans import open_spans, require_exporter
@@ -31,10 +33,12 @@ from quiesce.worker.aggregated import AggregatedWorker
 from quiesce.worker.compose import PRODUCT, Compose
 from quiesce.worker.decode import DecodeWorker
 from quiesce.worker.loading import Loaded, load
+from quiesce.worker.peer_discovery import hear_of
 from quiesce.worker.peers import peers_of
 from quiesce.worker.prefill import PrefillWorker
 from quiesce.worker.process import Parts
 from quiesce.worker.reach import check_reach, check_security, security_of, warn, with_transport
+from quiesce.worker.registering import Registrations
 from quiesce.worker.settings import WorkerSettings
 from quiesce.worker.sizes import decide_limits
 from quiesce.worker.staged_landing import LandingMemory
@@ -115,6 +119,7 @@ def check_settings(settings: WorkerSettings) -> None:
     problems: list[str] = []
     for check in (
         lambda: parse_address(settings.listen),
+        lambda: [parse_address(each) for each in settings.register],
         lambda: peers_of(settings),
         lambda: check_transport(settings),
         lambda: require_exporter(settings.otlp_endpoint),
@@ -151,11 +156,13 @@ async def _serve(parts: Parts, compose: Compose) -> int:
     where = show_address(listener.address if isinstance(listener, TcpListener) else listener.path)
     log.info("serving on %s", where, extra=ids(incarnation=parts.incarnation))
     running = asyncio.create_task(worker.run(), name="worker")
+    registrations = _register(worker, where)
     try:
-        code = await _live(worker, running, stopping)
+        code = await _live(worker, running, stopping, registrations)
     except Exception:
         log.exception("this life ends by an error")
         code = BROKEN
+    await registrations.close()
     await listener.stop()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
@@ -166,14 +173,29 @@ async def _serve(parts: Parts, compose: Compose) -> int:
     return code
 
 
-async def _live(worker: Worker, running: asyncio.Task[None], stopping: asyncio.Future[None]) -> int:
+def _register(worker: Worker, where: str) -> Registrations:
+    """Announce a worker that listens at `where` to the routers of --register."""
+
+    def told(router: str, places: Places) -> None:
+        if isinstance(worker, DecodeWorker):
+            hear_of(worker.parts, worker.where, router, places)
+
+    settings, welcome = worker.settings, worker.welcome()
+    who = welcome.version, welcome.role, welcome.worker, welcome.incarnation
+    said = Register(*who, settings.advertise or where, welcome.model)
+    return Registrations(said, [parse_address(each) for each in settings.register], worker.parts.security, told)
+
+
+async def _live(
+    worker: Worker, running: asyncio.Task[None], stopping: asyncio.Future[None], registrations: Registrations
+) -> int:
     """Serve, then drain; the exit code. Raises what broke the worker."""
     worn_out = asyncio.create_task(_until(worker.worn_out), name="worn out")
     await _first(worker, running, stopping, worn_out)
     if worn_out.done() and not stopping.done():
         log.error("over --quarantine-budget: draining, to begin a new life with fresh memory")
     worn_out.cancel()
-    draining = asyncio.create_task(_drain(worker, worker.settings.grace_s), name="drain")
+    draining = asyncio.create_task(_drain(worker, registrations, worker.settings.grace_s), name="drain")
     try:
         await _first(worker, running, draining)
     finally:
@@ -232,8 +254,7 @@ def make_worker(parts: Parts, compose: Compose = PRODUCT) -> Worker:
         case "prefill":
             return compose.prefill(parts, compose.outlet(parts))
         case "decode":
-            written = parts.pool if parts.landing is None else parts.landing.pool
-            return compose.decode(parts, compose.receiver(written, parts.settings))
+            return compose.decode(parts, compose.intake(parts))
         case "aggregated":
             return AggregatedWorker(parts)
 
@@ -247,6 +268,8 @@ async def serve_connection(worker: Worker, sock: Connection) -> None:
                 await worker.links.serve(sock, first)
             case Hello() if isinstance(worker, PrefillWorker):
                 await worker.streams.serve(sock, first)
+            case OtherVersion() if isinstance(worker, PrefillWorker):
+                worker.streams.turn_away(sock, first)
             case _:
                 refuse(sock, f"{worker.settings.name} is {worker.settings.role}: nobody pairs with it by HELLO")
     except PeerUnusable as error:
@@ -268,8 +291,8 @@ def _stop_on_signals() -> asyncio.Future[None]:
     return stopping
 
 
-async def _drain(worker: Worker, grace_s: float) -> None:
+async def _drain(worker: Worker, registrations: Registrations, grace_s: float) -> None:
     log.info("draining for at most %.0f s", grace_s)
-    quiet = await worker.drain(grace_s)
+    quiet, _ = await asyncio.gather(worker.drain(grace_s), registrations.leave())
     await worker.links.flush(FLUSH_S)
     log.log(logging.INFO if quiet else logging.WARNING, "drained" if quiet else "left with unsettled requests")

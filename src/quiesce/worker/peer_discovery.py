@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 from quiesce.control.address import Address
@@ -9,11 +10,14 @@ from quiesce.control.discovery import follow
 from quiesce.control.security import Security
 from quiesce.control.whereabouts import Places, Whereabouts
 from quiesce.control.workers_file import NamedWorkers
+from quiesce.errors import ConfigurationError
+from quiesce.telemetry.logs import ids
 from quiesce.worker.peers import parse_peers, peers_of, places_of
-from quiesce.worker.prefill_streams import PrefillStreams
 from quiesce.worker.process import Parts
 from quiesce.worker.reach import check_addresses
 from quiesce.worker.settings import WorkerSettings
+
+log = logging.getLogger(__name__)
 
 
 class _Rules:
@@ -28,9 +32,18 @@ class _Rules:
         check_addresses(self._settings, self._security, addresses)
 
 
-async def follow_peers(parts: Parts, streams: PrefillStreams) -> None:
-    """Let the streams lead to whom settings, file and DNS name, for as long as that can change."""
+async def follow_peers(parts: Parts, where: Whereabouts) -> None:
+    """Tell `where` whom settings, file and DNS name, for as long as that can change."""
     settings = parts.settings
-    where = Whereabouts(streams.expect)
     where.say("--peer", places_of(parse_peers(settings.peer)))
     await follow(settings, where, _Rules(settings, parts.security))
+
+
+def hear_of(parts: Parts, where: Whereabouts, router: str, places: Places) -> None:
+    """A router that this worker is registered at says which prefill workers there are."""
+    try:
+        check_addresses(parts.settings, parts.security, places)
+    except ConfigurationError as error:
+        log.warning("a router's prefill workers are not taken", extra=ids(address=router, reason=error))
+    else:
+        where.say(f"--register {router}", places)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -16,12 +15,13 @@ from quiesce.control.whereabouts import Places
 from quiesce.errors import BadFrame, HandshakeRefused, PeerUnusable
 from quiesce.ids import Peer
 from quiesce.protocol import wire
+from quiesce.protocol.dispatch import MOST_TROUBLE_CHARS, MOST_TROUBLES
 from quiesce.protocol.hello import Hello
 from quiesce.protocol.messages import Envelope
-from quiesce.protocol.receiver_io import FenceProved, PeerReplaced, Received, ReceiverInput, StreamLost
+from quiesce.protocol.receiver_io import PeerReplaced, Received, ReceiverInput, StreamLost
 from quiesce.telemetry.logs import ids
-from quiesce.transport.contract import Receiver
 from quiesce.worker.greeting import hello_of
+from quiesce.worker.intake import Intake
 from quiesce.worker.process import Parts
 from quiesce.worker.timers import backoff_s
 
@@ -37,15 +37,15 @@ class StreamHost(Protocol):
 class PrefillStreams:
     """One stream per prefill worker that is expected; each address is dialled for as long as it is."""
 
-    def __init__(self, parts: Parts, transport: Receiver, host: StreamHost) -> None:
+    def __init__(self, parts: Parts, intake: Intake, host: StreamHost) -> None:
         self._parts = parts
-        self._transport = transport
+        self._intake = intake
         self._host = host
         self._places: Places = {}
         self._streams: dict[Peer, FrameStream[Envelope]] = {}
         self._homes: dict[str, Address] = {}
         self._lives: dict[str, Peer] = {}
-        self._remote: set[Peer] = set()
+        self._troubles: dict[Address, str] = {}
         self._tasks: dict[Address, asyncio.Task[None]] = {}
 
     def expect(self, places: Places) -> None:
@@ -55,6 +55,7 @@ class PrefillStreams:
         """
         self._places = places
         self._tasks = {address: task for address, task in self._tasks.items() if not task.done()}
+        self._troubles = {address: told for address, told in self._troubles.items() if address in places}
         for address in places:
             if address not in self._tasks:
                 self._tasks[address] = asyncio.create_task(self._keep(address), name=f"peer {show_address(address)}")
@@ -69,6 +70,12 @@ class PrefillStreams:
 
     def up(self) -> tuple[str, ...]:
         return tuple(sorted(name for name in self._lives if self.grants_of(name)))
+
+    def troubles(self) -> tuple[tuple[str, str], ...]:
+        """Who is expected and cannot be paired with, and why."""
+        told = [(address, self._troubles[address]) for address in self._places if address in self._troubles]
+        named = [(self._places[address] or show_address(address), reason) for address, reason in told]
+        return tuple((name[:MOST_TROUBLE_CHARS], why[:MOST_TROUBLE_CHARS]) for name, why in named[:MOST_TROUBLES])
 
     def send(self, envelope: Envelope) -> None:
         """Send to a prefill life; without a stream the message is dropped and sent again by the machine's clock."""
@@ -88,12 +95,19 @@ class PrefillStreams:
             while address in self._places:
                 joined, trouble = await self._try(address)
                 if trouble != said or joined:
-                    name = self._places.get(address) or show_address(address)
-                    log.warning("a prefill worker cannot be used", extra=ids(worker_name=name, reason=trouble))
+                    self._tell_trouble(address, trouble)
                 round_, said = (0 if joined else round_ + 1), trouble
                 await asyncio.sleep(backoff_s(0.05, round_, most_s=1.0))
         except Exception as error:
             self._host.give_up(error)
+
+    def _tell_trouble(self, address: Address, trouble: str) -> None:
+        """The end of one that nobody names any more is no trouble."""
+        level = logging.WARNING if address in self._places else logging.INFO
+        name = self._places.get(address) or show_address(address)
+        log.log(level, "a prefill worker cannot be used", extra=ids(worker_name=name, reason=trouble))
+        self._troubles[address] = trouble
+        self._host.peers_changed()
 
     async def _try(self, address: Address) -> tuple[bool, str]:
         """Connect and hear a prefill worker until its stream ends; whether it was joined, and what ended it."""
@@ -108,13 +122,13 @@ class PrefillStreams:
 
     async def _connect(self, address: Address) -> tuple[Opened, FrameStream[Envelope]]:
         sock = await connect(address, 5.0, self._parts.security)
-        hello = hello_of(self._parts, self._transport.capabilities)
+        hello = hello_of(self._parts, self._intake.capabilities)
 
         def describe(theirs: Hello) -> tuple[bytes, Sequence[int]]:
             """Nothing was opened yet: who is refused here keeps the stream that it may have with us already."""
             if problem := self._why_not(address, theirs):
                 raise HandshakeRefused(problem)
-            return self._transport.describe(Peer(0, theirs.incarnation))
+            return self._intake.describe(Peer(0, theirs.incarnation))
 
         opened = await offer(sock, hello, describe)
         if problem := self._why_not(address, opened.hello):  # another address led there meanwhile
@@ -128,7 +142,7 @@ class PrefillStreams:
         name, expected, life = hello.worker, self._places.get(address, ""), self._lives.get(hello.worker)
         if expected not in ("", name):
             return f"at {show_address(address)} is {name!r}, which is expected to be {expected!r}"
-        if self._transport.is_dead(Peer(0, hello.incarnation)):
+        if self._intake.is_shut_out(Peer(0, hello.incarnation)):
             return f"this life of {name} was fenced: it may write here no more"
         if life is not None and life in self._streams:
             same = "it" if life.incarnation == hello.incarnation else f"another {name}"
@@ -137,9 +151,14 @@ class PrefillStreams:
 
     async def _hear(self, address: Address, opened: Opened, stream: FrameStream[Envelope]) -> None:
         name, prefill = opened.hello.worker, Peer(0, opened.hello.incarnation)
+        try:
+            self._join(name, prefill, opened)
+        except PeerUnusable:
+            stream.close()
+            raise
         self._homes[name] = address
-        self._join(name, prefill, opened.pidfd)
         self._streams[prefill] = stream
+        self._troubles.pop(address, None)
         log.info("a prefill worker joined", extra=ids(worker_name=name, peer=prefill))
         self._host.peers_changed()
         try:
@@ -152,36 +171,19 @@ class PrefillStreams:
             del self._streams[prefill]
             self._host.peers_changed()
             self._host.feed(StreamLost(prefill))
+            self._intake.leave(prefill)
 
-    def _join(self, name: str, prefill: Peer, pidfd: int) -> None:
-        """Note which life answers to the name now, and watch it: what follows from its death, the transport says."""
-        old = self._lives.get(name)
-        if old == prefill:
-            if pidfd >= 0:
-                os.close(pidfd)
-            return
-        self._lives[name] = prefill
-        self._transport.watch(prefill, pidfd, self._prefill_died, asyncio.get_running_loop())
-        if pidfd < 0:
-            self._remote.add(prefill)
-        if old is not None:
-            self._host.feed(PeerReplaced(old))
-            self._shut_out(old)
-
-    def _shut_out(self, old: Peer) -> None:
-        """No kernel tells whether a life on another host is over: one that was replaced is kept from writing."""
-        if old not in self._remote:
-            return
-        self._remote.discard(old)
+    def _join(self, name: str, prefill: Peer, opened: Opened) -> None:
+        """Note which life answers to the name now. Raises HandshakeRefused, and then nothing was noted."""
         try:
-            self._transport.kill(old)
-        except PeerUnusable as error:  # what it holds waits for another proof, in quarantine at last
-            log.warning("a replaced prefill life cannot be fenced", extra=ids(peer=old, reason=error))
-
-    def _prefill_died(self, prefill: Peer) -> None:
-        log.info("a prefill worker is gone: nothing of it can land any more", extra=ids(peer=prefill))
-        self._parts.telemetry.inc("quiesce_fences")
-        self._host.feed(FenceProved(prefill))
+            self._intake.join(prefill, opened)
+        finally:
+            opened.close()
+        old = self._lives.get(name)
+        self._lives[name] = prefill
+        if old is not None and old != prefill:
+            self._host.feed(PeerReplaced(old))
+            self._intake.part(old)
 
     async def close(self) -> None:
         for task in self._tasks.values():

@@ -240,6 +240,10 @@ class WorkerProcess(ABC):
         told = (("dtype", settings.dtype), ("threads", str(settings.threads)), ("arithmetic", mode))
         return told if settings.prefix_cache == "on" else (*told, NO_PREFIX_CACHE)
 
+    def troubles(self) -> tuple[tuple[str, str], ...]:
+        """Whom this worker should pair with and cannot, and why."""
+        return ()
+
     def announce(self) -> None:
         """Tell routers the load when it changed, and wake whoever waits for quiet."""
         load = self.load()
@@ -317,6 +321,7 @@ class WorkerProcess(ABC):
             running=load.running,
             waiting=load.waiting,
             routers=self.links.routers,
+            troubles=self.troubles(),
         )
 
     # ------------------------------------------------------------ the end

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from quiesce.control.address import Address, TcpAddress, is_loopback, is_wildcard, parse_address
+from quiesce.control.address import Address, TcpAddress, is_loopback, is_wildcard, parse_address, show_address
 from quiesce.control.security import INSECURE_WARNING, Security, load_security, require_security, require_spanning
 from quiesce.control.srv import check_srv
 from quiesce.errors import ConfigurationError
@@ -30,7 +30,8 @@ def security_of(settings: WorkerSettings) -> Security:
 def check_security(settings: WorkerSettings) -> None:
     """Raises ConfigurationError for files that cannot be used, and for a TCP address that nothing protects."""
     security = security_of(settings)
-    require_security([parse_address(settings.listen), *peers_of(settings).values()], security)
+    others = [*peers_of(settings).values(), *map(parse_address, settings.register)]
+    require_security([parse_address(settings.listen), *others], security)
     if settings.workers_srv:
         require_spanning("--workers-srv", security)
         check_srv(settings.workers_srv, settings.dns_server)
@@ -49,7 +50,8 @@ def check_addresses(settings: WorkerSettings, security: Security, addresses: Ite
 
 def check_reach(settings: WorkerSettings) -> None:
     """Raises ConfigurationError when pages could not travel where control does."""
-    if problems := [*_dialling(settings), *_travelling(settings), *_encrypting(settings)]:
+    problems = [*_dialling(settings), *_announcing(settings), *_travelling(settings), *_encrypting(settings)]
+    if problems:
         raise ConfigurationError(problems)
 
 
@@ -128,7 +130,7 @@ def _encrypting(settings: WorkerSettings) -> list[str]:
 
 
 def _pairs_over_tcp(settings: WorkerSettings) -> bool:
-    return bool(_pairing_over_tcp(settings) or settings.workers_srv)
+    return bool(_pairing_over_tcp(settings) or _learns_over_tcp(settings))
 
 
 def _pairing_over_tcp(settings: WorkerSettings) -> list[TcpAddress]:
@@ -137,6 +139,25 @@ def _pairing_over_tcp(settings: WorkerSettings) -> list[TcpAddress]:
     if settings.role == "prefill":
         met.append(parse_address(settings.listen))
     return [address for address in met if isinstance(address, TcpAddress)]
+
+
+def _learns_over_tcp(settings: WorkerSettings) -> bool:
+    """Whether decode will hear of prefill workers that are perhaps on other hosts."""
+    routers = [parse_address(each) for each in settings.register]
+    remote = any(isinstance(each, TcpAddress) for each in routers)
+    return settings.role == "decode" and (bool(settings.workers_srv) or remote)
+
+
+def _announcing(settings: WorkerSettings) -> list[str]:
+    """What is announced must be an address that can be dialled from where it is announced."""
+    address = parse_address(settings.advertise or settings.listen)
+    if not any(isinstance(parse_address(each), TcpAddress) for each in settings.register):
+        return []
+    if not isinstance(address, TcpAddress):
+        return [f"--register over TCP, and {show_address(address)} ends at this host: --listen on tcp://HOST:PORT"]
+    if is_wildcard(address.host) or (settings.advertise and address.port == 0):
+        return [f"{show_address(address)}: nobody can dial that; say with --advertise where this worker is reached"]
+    return []
 
 
 def _dialling(settings: WorkerSettings) -> list[str]:
@@ -149,7 +170,7 @@ def _dialling(settings: WorkerSettings) -> list[str]:
 
 def _travelling(settings: WorkerSettings) -> list[str]:
     met = _pairing_over_tcp(settings)
-    if not met:
+    if not (met or _learns_over_tcp(settings)):
         return []
     chosen = backend(settings.transport)
     if chosen.shared_pool and settings.transport != "auto":

@@ -42,6 +42,21 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         Meta(min_length=1, description="IP:PORT to ask for --workers-srv, as Consul's :8600. Default: resolv.conf."),
     ] = None
+    register: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="A router to announce this worker to, its --control-listen. Decode learns of prefill workers "
+            "there. Repeatable."
+        ),
+    ] = ()
+    advertise: Annotated[
+        str | None,
+        Meta(
+            pattern=r"^(unix:/.*[^/\n]|tcp://.+:[0-9]+)$(?!\n)",
+            description="Where others dial this worker, for --register. Default: --listen.",
+            extra={"shape": "unix:/absolute/path.sock or tcp://HOST:PORT"},
+        ),
+    ] = None
     tls_cert: Annotated[
         str | None, Meta(min_length=1, description="This process's certificate, PEM: TCP control is mutual TLS 1.3.")
     ] = None
