@@ -199,7 +199,7 @@ def a_dead_reader_frees_its_source(backend: str) -> str:
         on.lend(on.all_pages())
         on.warm_up()
         on.launch_all(1)
-        on.puller.kill()
+        on.puller.close()  # SIGKILL, and reaped
         told = on.lender.call("await_dead", SOON_S)
         expect(told == 1, f"its death was told {told} times")
         on.puller = on.launcher = on.target = _next_reader(on, backend)
