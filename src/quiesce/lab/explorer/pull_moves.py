@@ -105,7 +105,7 @@ def of_windows(world: World, k: int) -> Iterator[Step]:
     """The backend revokes what it was asked to revoke, if it can."""
     side = world.prefills[k]
     for key in sorted(side.revoking):
-        yield Move("revoke", f"p{k}'s window for", key), _revoked(world, k, (key,))
+        yield Move("revoke", side.me, key), _revoked(world, k, (key,))
 
 
 def _revoked(world: World, k: int, keys: tuple[AttemptKey, ...]) -> World:
