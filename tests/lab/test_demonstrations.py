@@ -166,6 +166,29 @@ async def test_where_nothing_is_fenced_a_timer_lets_the_late_write_in(transport:
     assert pages_of(report.donor_pages) & pages_of(report.victim_pages)
 
 
+STAGED = ("--landing", "staged")
+STAGED_OVER = {"shm": False, "tcp": False, "nixl": True}
+"""Whether the donor is still held there when the victim comes; a segment of its own, or a fence, ends that at once."""
+
+
+@pytest.mark.parametrize("transport", STAGED_OVER)
+async def test_staged_the_victim_has_the_donors_pages_while_its_write_is_held(transport: str) -> None:
+    """No ABORT_ACK was awaited for them: nothing remote can write to the pool."""
+    report = await one_sided_race(transport, *SAFE, *STAGED, held=STAGED_OVER[transport])
+    assert report.intact
+    assert report.unsafe == 0
+    assert report.held == {"pages": 0, "landing": 13 if STAGED_OVER[transport] else 0}
+    assert pages_of(report.donor_pages) & pages_of(report.victim_pages)
+
+
+async def test_staged_no_late_write_reaches_the_pool_even_without_proof() -> None:
+    """A timer gave its landing pages to the victim, as it would have given pages of the pool: nobody reads it."""
+    report = await one_sided_race("nixl", *UNSAFE, *STAGED, held=False)
+    assert report.intact
+    assert report.unsafe == 1
+    assert pages_of(report.donor_pages) & pages_of(report.victim_pages)
+
+
 # ---------------------------------------------------------------- the race with the roles exchanged: decode reads
 
 SLOW = {"prompt": [65 + i % 26 for i in range(200)], "max_tokens": 48, "temperature": 0, "ignore_eos": True}

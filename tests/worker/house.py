@@ -16,6 +16,7 @@ from quiesce.transport.shm import ShmSender
 from quiesce.worker.aggregated import AggregatedWorker
 from quiesce.worker.compose import Compose
 from quiesce.worker.decode import DecodeWorker
+from quiesce.worker.landing_space import landing_space
 from quiesce.worker.main import Worker, assemble, make_worker, serve_connection
 from quiesce.worker.prefill import PrefillWorker
 from quiesce.worker.settings import WorkerSettings
@@ -113,9 +114,11 @@ class House:
         self, name: str = "decode-0", peers: tuple[str, ...] = ("prefill-0",), **changes: Any
     ) -> Member[DecodeWorker]:
         addresses = tuple(f"{peer}={self.address_of(peer)}" for peer in peers)
+        landing = changes.pop("landing_space", landing_space)
         told = settings("decode", name, **self._at(name), peer=addresses, **changes)
         reads = WriteFaults()
         compose = Compose(
+            landing=landing,
             puller=lambda pool, told: FaultyTcpPuller(pool, 2, told.call_deadline_s, reads.faults),
         )
         member: Member[DecodeWorker] = await self._open(told, reads, compose)
