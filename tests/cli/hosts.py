@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -11,6 +12,8 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -39,6 +42,68 @@ while time.monotonic() < until_s:
     time.sleep(0.05)
 sys.exit(f"{path}: {said}")
 """
+
+
+_LOAD = """
+import http.client, json, sys, threading, time
+host, port, path, body, clients = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4], int(sys.argv[5])
+over, lines = threading.Event(), threading.Lock()
+def ask():
+    began_s = time.monotonic()
+    try:
+        connection = http.client.HTTPConnection(host, port, timeout=100)
+        connection.request("POST", path, body, {"content-type": "application/json"})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(), time.monotonic() - began_s
+    except (OSError, http.client.HTTPException) as error:
+        return 0, repr(error), time.monotonic() - began_s
+def client():
+    while not over.is_set():
+        line = json.dumps(ask()) + chr(10)
+        with lines:
+            sys.stdout.write(line)
+            sys.stdout.flush()
+        over.wait(0.1)
+threads = [threading.Thread(target=client) for _ in range(clients)]
+for thread in threads: thread.start()
+sys.stdin.read()
+over.set()
+for thread in threads: thread.join()
+"""
+
+
+class Load:
+    """Clients on a host, each of which asks one request after the other. `answers` are (status, body, seconds)."""
+
+    def __init__(self, host: Host, port: int, path: str, body: str, clients: int) -> None:
+        self._words = [*host.prefix, sys.executable, "-c", _LOAD, host.address, str(port), path, body, str(clients)]
+        self.answers: list[tuple[int, str, float]] = []
+        self._news = threading.Condition()
+
+    def __enter__(self) -> Load:
+        self._process = subprocess.Popen(self._words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+        return self
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            status, body, seconds = json.loads(line)
+            with self._news:
+                self.answers.append((status, body, seconds))
+                self._news.notify_all()
+
+    def more(self, count: int) -> None:
+        """Wait for so many answers more."""
+        with self._news:
+            wanted = len(self.answers) + count
+            assert self._news.wait_for(lambda: len(self.answers) >= wanted, SETTLE_S), self.answers[-5:]
+
+    def __exit__(self, *_: object) -> None:
+        """What was asked is still answered."""
+        self._process.communicate()
+        self._reader.join()
 
 
 class Host:
@@ -113,6 +178,16 @@ def two_namespaces() -> Iterator[tuple[Host, Host, Cable]]:
             subprocess.run([IP, "netns", "del", f"{name}-{side}"], capture_output=True, check=False)
 
 
+@contextlib.contextmanager
+def two_hosts() -> Iterator[tuple[Host, Host]]:
+    """Namespaces where they can be made, else addresses of one machine."""
+    if why_no_namespaces():
+        yield Host("127.0.0.3"), Host("127.0.0.2")
+        return
+    with two_namespaces() as (near, far, _):
+        yield near, far
+
+
 def _ip(*words: str) -> None:
     done = subprocess.run([IP, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"ip {' '.join(words)}: {done.stderr}"
@@ -144,6 +219,16 @@ class Processes:
         process.send_signal(signal.SIGTERM)
         return process.wait(60)
 
+    def signal(self, name: str, number: signal.Signals) -> None:
+        self._running[name].send_signal(number)
+
+    def logged(self, name: str, words: str, seconds: float = SETTLE_S) -> None:
+        """Wait until a process has said this; a log file awakes nobody."""
+        until_s = time.monotonic() + seconds
+        while words not in self.log(name):
+            assert time.monotonic() < until_s, f"{name} does not say {words!r}"
+            time.sleep(0.02)
+
     def log(self, name: str) -> str:
         return self._log(name).read_text(encoding="utf-8")
 
@@ -152,6 +237,7 @@ class Processes:
 
     def __exit__(self, kind: object, *_: object) -> None:
         for process in self._running.values():
+            process.send_signal(signal.SIGCONT)
             process.send_signal(signal.SIGTERM)
         for name, process in self._running.items():
             try:
