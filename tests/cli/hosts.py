@@ -20,6 +20,8 @@ from pathlib import Path
 from tests.control.trial import files
 
 IP = shutil.which("ip") or "ip"
+ADDRESSES = {"a": "10.77.0.1", "b": "10.77.0.2"}
+NOBODY = "02:00:00:00:00:99"
 SETTLE_S = 150.0
 """How long a server of three processes may take to begin on a machine that is busy."""
 _numbers = itertools.count()
@@ -135,6 +137,55 @@ class Cable:
     def __init__(self, name: str) -> None:
         self._name = name
 
+    def deafen(self) -> None:
+        """Lose, silently, what the second host sends to the first: it goes to a card that nobody has."""
+        _ip(
+            "-n",
+            f"{self._name}-b",
+            "neigh",
+            "replace",
+            "10.77.0.1",
+            "lladdr",
+            NOBODY,
+            "dev",
+            "veth0",
+            "nud",
+            "permanent",
+        )
+
+    def hear(self) -> None:
+        _ip("-n", f"{self._name}-b", "neigh", "del", "10.77.0.1", "dev", "veth0")
+
+    def reboot(self) -> None:
+        """The second host's kernel forgets everything; its processes must be dead. Nobody is told."""
+        _ip("netns", "del", f"{self._name}-b")
+        subprocess.run([IP, "-n", f"{self._name}-a", "link", "del", "veth0"], capture_output=True, check=False)
+        _ip("netns", "add", f"{self._name}-b")
+        _join(self._name)
+
+    def why_not_slow(self) -> str:
+        """Let both ways carry a megabit a second from now on; why this kernel cannot, or ""."""
+        for side in "ab":
+            told = (
+                "qdisc",
+                "replace",
+                "dev",
+                "veth0",
+                "root",
+                "tbf",
+                "rate",
+                "1mbit",
+                "burst",
+                "16kb",
+                "latency",
+                "1s",
+            )
+            words = [IP, "netns", "exec", f"{self._name}-{side}", "tc", *told]
+            done = subprocess.run(words, capture_output=True, text=True, check=False)
+            if done.returncode:
+                return f"links cannot be slowed down here: {done.stderr.strip()}"
+        return ""
+
     def cut(self) -> None:
         _ip("-n", f"{self._name}-b", "link", "set", "veth0", "down")
 
@@ -156,6 +207,16 @@ def why_no_namespaces() -> str:
     return ""
 
 
+def _join(name: str) -> None:
+    ends = [("name", "veth0", "netns", f"{name}-{side}") for side in ADDRESSES]
+    _ip("link", "add", *ends[0], "type", "veth", "peer", *ends[1])
+    for side, address in ADDRESSES.items():
+        inside = f"{name}-{side}"
+        _ip("-n", inside, "address", "add", f"{address}/24", "dev", "veth0")
+        for device in ("lo", "veth0"):
+            _ip("-n", inside, "link", "set", device, "up")
+
+
 @contextlib.contextmanager
 def two_namespaces() -> Iterator[tuple[Host, Host, Cable]]:
     """Two hosts that see each other and nobody else."""
@@ -164,14 +225,8 @@ def two_namespaces() -> Iterator[tuple[Host, Host, Cable]]:
     try:
         for side in "ab":
             _ip("netns", "add", f"{name}-{side}")
-        ends = [("name", "veth0", "netns", f"{name}-{side}") for side in "ab"]
-        _ip("link", "add", *ends[0], "type", "veth", "peer", *ends[1])
-        for number, side in enumerate("ab", start=1):
-            inside, address = f"{name}-{side}", f"10.77.0.{number}"
-            _ip("-n", inside, "address", "add", f"{address}/24", "dev", "veth0")
-            for device in ("lo", "veth0"):
-                _ip("-n", inside, "link", "set", device, "up")
-            hosts.append(Host(address, (IP, "netns", "exec", inside)))
+            hosts.append(Host(ADDRESSES[side], (IP, "netns", "exec", f"{name}-{side}")))
+        _join(name)
         yield hosts[0], hosts[1], Cable(name)
     finally:
         for side in "ab":
