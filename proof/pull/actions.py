@@ -44,7 +44,9 @@ class PullRules:
     every_failure_holds: bool = True  # 2
     ack_awaits_outstanding: bool = True  # 4
     unknown_fate_poisons: bool = True  # 5
+    stopped_launches_nothing: bool = True  # 4
     commit_awaits_reads: bool = True  # 8
+    closed_is_over: bool = True  # 9
     coverage: bool = True  # 11
     source_awaits_proof: bool = True  # 13
     revoking_frees_source_only: bool = True  # section 6
@@ -128,6 +130,16 @@ def release(s: PullState, rules: PullRules) -> Step:
     return step(is_live(s, lease), s.held(lease), any_of(*proofs), then=[s.released.plus(lease)])
 
 
+def say_closed(s: PullState, rules: PullRules) -> Step:
+    """Rule 9: decode's messages list what is open; what is not in there any more was given back."""
+    return step(
+        s.minted(lease),
+        ~s.decode_dead(life_of(lease)),
+        when(rules.closed_is_over, s.released(lease)),
+        then=[s.said_closed.plus(lease)],
+    )
+
+
 def crash_decode(s: PullState, rules: PullRules) -> Step:
     """A decode life ends; its memory is nobody else's, ever."""
     return step(
@@ -143,7 +155,7 @@ def launch(s: PullState, rules: PullRules) -> Step:
     """Decode launches a read of a lent page into its lease, and counts it."""
     return step(
         is_live(s, reader(read)),
-        ~s.stopped(reader(read)),
+        when(rules.stopped_launches_nothing, ~s.stopped(reader(read))),
         ~s.launched(read),
         s.offered(*window_of(read)),
         lends(*window_of(read), source_page(read)),
@@ -227,8 +239,12 @@ def revoke(s: PullState, rules: PullRules) -> Step:
 
 
 def take_back(s: PullState, rules: PullRules) -> Step:
-    """Rule 13, mirrored: decode acked, fenced or committed, or the window is revoked, or the reader is known dead."""
-    proofs = [s.said_ack(lease), s.said_fenced(lease), s.said_committed(lease), s.revoked(*there)]
+    """Rule 13, mirrored: decode acked, fenced, committed or closed, or the window is revoked, or the reader is dead.
+
+    That another life took decode's place is in none of them: what was replaced may read on, and attend what it read.
+    """
+    told = [s.said_ack(lease), s.said_fenced(lease), s.said_committed(lease), s.said_closed(lease)]
+    proofs = [*told, s.revoked(*there)]
     dead = [s.decode_dead(life_of(lease))] if rules.death_frees_source else []
     proved = when(rules.source_awaits_proof, any_of(*proofs, *dead))
     return step(s.current(rank, life), s.offered(*there), proved, then=[s.taken_back.plus(*there)])
@@ -269,7 +285,7 @@ def release_without_hold(s: PullState, rules: PullRules) -> Step:
 
 
 ACTIONS = (
-    *(reserve, commit, finish, abort, send_ack, close_endpoint, release, crash_decode),
+    *(reserve, commit, finish, abort, send_ack, close_endpoint, release, say_closed, crash_decode),
     *(launch, serve, land, vanish, landed, failed_quiesced, failed_in_flight),
     *(offer, revoke, take_back, reuse_source, crash_prefill),
 )

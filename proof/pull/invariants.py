@@ -126,6 +126,11 @@ def released_is_proved(s: PullState) -> Formula:
     return every(Lease, is_proved)
 
 
+def closed_is_over(s: PullState) -> Formula:
+    """Rule 9: what decode calls closed was given back."""
+    return every(Lease, lambda t: implies(s.said_closed(t), s.released(t)))
+
+
 def lease_is_own_memory(s: PullState) -> Formula:
     """Section 2: a minted lease has pages of its own decode life only."""
     return every(Page, Lease, lambda p, t: implies(all_of(s.minted(t), in_lease(p, t)), memory_of(p) == life_of(t)))
@@ -214,7 +219,8 @@ def offered_by_a_life(s: PullState) -> Formula:
 SAFETY = (no_wild_write, no_wild_read, read_own, no_alias, no_early_ack)
 
 SUPPORTING = (
-    *(only_minted, offered_is_minted, committed_is_live, end_stops, released_is_proved, lease_is_own_memory),
+    *(only_minted, offered_is_minted, committed_is_live, end_stops, released_is_proved, closed_is_over),
+    lease_is_own_memory,
     *(flying_is_counted, read_in_order, carries_own, tag_is_own, lent_is_kept, taken_back_is_proved),
     *(one_source_content, one_life_of_a_rank, offered_by_a_life),
 )

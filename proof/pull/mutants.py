@@ -23,6 +23,13 @@ MUTANTS = (
         Run(f"{SENT} abort send_ack release", "no_wild_write"),
     ),
     Mutant(
+        "4",
+        "an attempt that ended goes on launching reads",
+        without("stopped_launches_nothing"),
+        "launch / no_early_ack",
+        Run("reserve offer abort send_ack launch release", "no_wild_write"),
+    ),
+    Mutant(
         "5",
         "an attempt with a read of unknown fate is acked",
         without("unknown_fate_poisons"),
@@ -35,6 +42,13 @@ MUTANTS = (
         without("commit_awaits_reads"),
         "commit / no_early_ack",
         Run(f"{SENT} launch serve land landed commit", "no_wild_write", {"Read": 2}),
+    ),
+    Mutant(
+        "9",
+        "held attempts are not listed as open",
+        without("closed_is_over"),
+        "say_closed / closed_is_over",
+        Run(f"{SENT} abort say_closed take_back reuse_source", "no_wild_read"),
     ),
     Mutant(
         "11",
@@ -90,6 +104,6 @@ VARIANTS = (
 STORIES = (
     Run(f"{SENT} serve land landed commit take_back reuse_source finish"),
     Run(f"{SENT} abort vanish failed_quiesced send_ack release take_back reserve"),
-    Run(f"{SENT} serve failed_in_flight abort close_endpoint release"),
+    Run(f"{SENT} serve failed_in_flight abort close_endpoint release say_closed take_back"),
     Run(f"{SENT} revoke take_back reuse_source crash_prefill offer crash_decode", sizes=TWO_LIVES),
 )

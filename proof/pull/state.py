@@ -52,6 +52,7 @@ class PullState(State):
     said_ack = Declared(Lease)  # decode: every read of this attempt is terminal
     said_fenced = Declared(Lease)  # decode: its own endpoint was closed and joined
     said_committed = Declared(Lease)
+    said_closed = Declared(Lease)  # decode: every later message calls this attempt closed
     # prefill
     current = Declared(Rank, Life)
     over = Declared(Rank, Life)

@@ -13,6 +13,7 @@ from quiesce.errors import QuiesceError
 from quiesce.lab.explorer.search import explore
 from quiesce.lab.explorer.worlds import SMALL
 from quiesce.lab.mutants.mutant import Mutant
+from quiesce.lab.mutants.pull import PULL
 from quiesce.lab.mutants.registry import BY_NAME
 from quiesce.lab.swarm.campaign import Order, carry_out
 from quiesce.lab.swarm.catches import CATCHES
@@ -25,6 +26,7 @@ NOTICED = (AssertionError, pytest.fail.Exception, QuiesceError, KeyError)
 QUEUES = {"fair", "quota", "breaker"}
 """Rules of the router alone: a cluster is the first layer that has one, and it asks for no share."""
 UNKNOWN_WORLD = "any two faults, fence"
+UNKNOWN_PULL = "pull, any two faults, windows revoked, deaths known"
 SEEDS, SIMULATED_S = range(4), 20.0
 WALKS = 30
 
@@ -33,7 +35,7 @@ def explorer(mutant: Mutant) -> str:
     """The invariant that breaks in the mutant's world, and in how few moves; in a wide world if it has none."""
     if mutant.rule in QUEUES:
         return ""
-    world = mutant.world or replace(SMALL[UNKNOWN_WORLD], limit=15_000)
+    world = mutant.world or replace(SMALL[UNKNOWN_PULL if mutant in PULL else UNKNOWN_WORLD], limit=15_000)
     with mutant.applied():
         found = explore(world)
     if not found.violation or found.violation == "limit":
@@ -87,10 +89,10 @@ def proof(mutant: Mutant) -> str:
 
 
 def swarm(mutant: Mutant) -> str:
-    """The property that breaks in a simulated cluster, and with which seed."""
+    """The property that breaks in a simulated cluster, and with which seed; there decode does not read."""
     known = [(catch.seed, catch.seconds) for catch in CATCHES if catch.mutant == mutant.name]
     tried = known or [(seed, SIMULATED_S) for seed in SEEDS]
-    for seed, seconds in () if mutant.rule in QUEUES else tried:
+    for seed, seconds in () if mutant.rule in QUEUES or mutant in PULL else tried:
         outcome = carry_out(Order(seed, seconds, "", mutant.name))
         if outcome.violation:
             return f"`{outcome.violation}`, seed {seed}"

@@ -30,6 +30,7 @@ from quiesce.protocol.sender_io import (
     ReleaseSource,
     SenderTimer,
     SenderTimerFired,
+    StartSenderTimer,
 )
 from tests.protocol.scene import (
     BROKEN,
@@ -284,7 +285,9 @@ def a_failed_loan_says_abort_until_it_is_answered() -> None:
     """ABORT is re-sent, OFFER is not any more; no clock is started again once there is a proof."""
     again = SenderTimerFired(KEY, SenderTimer.RESEND)
     assert kinds(lender_runs(*LENT, again)[1]) == ["Offer", "StartSenderTimer"]
-    assert kinds(lender_runs(*LENT, Ended(RID, GONE), again)[1]) == ["Abort", "StartSenderTimer"]
+    for end in (Ended(RID, GONE), from_decode(Fail(BROKEN)), SenderTimerFired(KEY, SenderTimer.LENT)):
+        assert StartSenderTimer(KEY, SenderTimer.RESEND) in lender_runs(*LENT, end)[1]
+        assert kinds(lender_runs(*LENT, end, again)[1]) == ["Abort", "StartSenderTimer"]
     assert kinds(lender_runs(*LENT, Ended(RID, GONE), from_decode(AbortAck()), again)[1]) == ["SenderIgnored"]
 
 

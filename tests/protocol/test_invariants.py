@@ -46,9 +46,9 @@ def test_a_write_of_an_open_attempt_is_expected() -> None:
 
 
 def test_wild_writes() -> None:
-    now = picture(FLIGHT)
-    over, _ = decode_runs(Abandon(ONE, GONE), from_prefill(AbortAck()), state=now.receiver)
-    committed, _ = decode_runs(from_prefill(DONE), Verified(ONE), state=now.receiver)
+    now, state = picture(FLIGHT), decode_runs(reserve())[0]
+    over, _ = decode_runs(Abandon(ONE, GONE), from_prefill(AbortAck()), state=state)
+    committed, _ = decode_runs(from_prefill(DONE), Verified(ONE), state=state)
     assert invariants.no_wild_write(replace(now, receiver=over))
     assert invariants.no_wild_write(replace(now, receiver=committed))
     assert invariants.no_wild_write(picture(replace(FLIGHT, sender=STRANGER)))

@@ -14,7 +14,7 @@ import msgspec
 
 from quiesce.ids import Attempt, AttemptKey, Digest, PageTag, Peer, RequestId
 from quiesce.protocol import receiver_rules, sender_rules
-from quiesce.protocol.attempt import AttemptState, Destination, Phase, ReceiverState
+from quiesce.protocol.attempt import AnyState, AttemptState, Destination, Handoff, Phase
 from quiesce.protocol.messages import AbortAck, Done, Envelope, Lease
 from quiesce.protocol.receiver_io import Release
 from quiesce.protocol.record import Record, SenderState
@@ -40,7 +40,7 @@ class Flight(msgspec.Struct, frozen=True, order=True):
 class Picture(msgspec.Struct, frozen=True):
     """One moment. `flights` leaves out what a fence keeps from landing *and* from mattering."""
 
-    receiver: ReceiverState
+    receiver: AnyState
     senders: tuple[SenderState, ...]
     flights: frozenset[Flight] = frozenset()
     messages: frozenset[Envelope] = frozenset()
@@ -73,7 +73,7 @@ def no_wild_write(picture: Picture) -> Broken:
     return tuple(f"no_wild_write: {flight}" for flight in picture.flights if not _is_expected(picture.receiver, flight))
 
 
-def _is_expected(receiver: ReceiverState, flight: Flight) -> bool:
+def _is_expected(receiver: AnyState, flight: Flight) -> bool:
     """Memory is fresh in every life: a write for another one hits nothing here."""
     decode = flight.key.decode
     if decode.incarnation != receiver.incarnation:
@@ -133,9 +133,7 @@ def _held_at_decode(picture: Picture, unprovable: frozenset[Peer]) -> Broken:
     return tuple(wrong)
 
 
-def _is_poisoned_at(
-    sender: SenderState | None, receiver: ReceiverState, attempt: AttemptState, there: Destination
-) -> bool:
+def _is_poisoned_at(sender: SenderState | None, receiver: AnyState, attempt: AttemptState, there: Destination) -> bool:
     key = AttemptKey(Peer(there.decode_rank, receiver.incarnation), attempt.attempt)
     record = None if sender is None else sender.records.get(key)
     return record is not None and record.poisoned
@@ -152,7 +150,7 @@ def _held_at_prefill(picture: Picture) -> Broken:
     return tuple(wrong)
 
 
-def _awaits_fence(receiver: ReceiverState, record: Record) -> bool:
+def _awaits_fence(receiver: AnyState, record: Record) -> bool:
     """Poisoned, and decode has no proof either (or its life is over and can prove nothing to us any more)."""
     gone = record.key.decode.incarnation != receiver.incarnation
     return record.poisoned and (gone or record.key.attempt in receiver.attempts)
@@ -175,7 +173,7 @@ def no_stub(picture: Picture, rejected: Iterable[RequestId]) -> Broken:
     return tuple(f"no_stub: {request}" for request in rejected if request in known)
 
 
-def read_own(attempt: AttemptState, contents: Mapping[tuple[int, int], Content]) -> Broken:
+def read_own(attempt: Handoff, contents: Mapping[tuple[int, int], Content]) -> Broken:
     """Every page that decode is about to attend holds its own request's context; keys are (decode rank, page)."""
     wrong = []
     for rank, lease in enumerate(attempt.leases):
@@ -186,7 +184,7 @@ def read_own(attempt: AttemptState, contents: Mapping[tuple[int, int], Content])
     return tuple(wrong)
 
 
-def no_poison(receiver: ReceiverState, cached: Iterable[Cached], contents: Mapping[tuple[int, int], Content]) -> Broken:
+def no_poison(receiver: AnyState, cached: Iterable[Cached], contents: Mapping[tuple[int, int], Content]) -> Broken:
     """No quarantined or unverified page is in a prefix tree, nor one that a hand-off under way may write.
 
     A page came with an attempt that committed (one that is over and was cached did), holds what it held then, and is in

@@ -34,7 +34,14 @@ FAULTS = {
     "resend": 2,
     "beat": 2,
 }
+PULLED = FAULTS | {"join": 1, "rumour": 1}
 SYMMETRIC = {
+    "pull, two lenders": config(
+        pull=True, requests=(A, B), pages=2, prefills=2, sources=1, fence=True, revoke=True, **PULLED
+    ),
+    "pull, two decode ranks": config(
+        pull=True, requests=(A, TWIN), pages=4, lease_pages=2, batch=1, ranks=2, sources=2, deaths=True, **PULLED
+    ),
     "two prefill ranks": config(requests=(A, B), pages=2, prefills=2, fence=True, **FAULTS),
     "two decode ranks": config(requests=(A, TWIN), pages=2, ranks=2, fence=True, **FAULTS),
     "two of each, shared prefix": config(

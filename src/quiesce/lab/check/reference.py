@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 
 from quiesce.lab.explorer.config import Config
-from quiesce.lab.explorer.features import FEATURES, IMPOSSIBLE, features_of, meetings
+from quiesce.lab.explorer.features import FEATURES, IMPOSSIBLE, NOT_IN_PULL, OF_PULL, features_of, meetings
 from quiesce.lab.explorer.worlds import FULL, SMALL
 
 _INTRODUCTION = """# Worlds
@@ -18,7 +18,11 @@ In every world messages arrive in any order, writes land as late as they like, a
 or between what becomes of another one. Beyond that a world has *features*. Every pair of features meets in at least one
 world of small bounds, so that both may be in one course of events; the table says in which (the first, by its number),
 and in how many more. Whether a fence is to be had matters wherever a hold lasts, which is in what follows every state
-when no more faults strike."""
+when no more faults strike.
+
+In worlds of *pull* decode reads what prefill lends: what is said of writes is said of reads there, a fence is decode's
+own closed endpoint, and prefill's closed endpoint is that all its windows are revoked. Each feature meets pull; where
+neither of two features is of pull, only worlds without it count."""
 
 
 def page() -> str:
@@ -64,11 +68,13 @@ def _cell(met: Mapping[frozenset[str], list[str]], numbers: Mapping[str, int], p
 
 
 def _apart() -> Iterator[str]:
-    yield "x: cannot meet. " + "; ".join(
+    pairs = [
         f"*{one}* and *{other}*: {IMPOSSIBLE[frozenset({one, other})]}"
         for one, other in combinations(FEATURES, 2)
-        if frozenset({one, other}) in IMPOSSIBLE
-    )
+        if frozenset({one, other}) in IMPOSSIBLE and not {one, other} & set(OF_PULL)
+    ]
+    of_pull = [f"*{name}* and what is of pull: {why}" for name, why in NOT_IN_PULL.items()]
+    yield f"x: cannot meet. {'; '.join([*pairs, *of_pull])}."
 
 
 if __name__ == "__main__":

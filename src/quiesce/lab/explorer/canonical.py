@@ -2,7 +2,8 @@
 
 Three kinds of names mean nothing to the machines, and a state stands for all states that differ only in them:
 
-* *Numbers of writes.* A sender looks a number up in `outstanding` and never compares two; the next one is only new.
+* *Numbers of writes*, and of reads. A machine looks a number up in `outstanding` and never compares two; the next one
+  is only new.
 * *The order of `bound`.* Machines go through it; what they do in which order shows in the order of effects alone, and
   messages, writes and clocks of a world have no order.
 * *Numbers of ranks*, of prefill (where the same requests arrive) and of decode: every rank is treated as every other.
@@ -27,14 +28,15 @@ import msgspec
 from immutables import Map
 from msgspec.structs import replace
 
-from quiesce.ids import Peer
+from quiesce.ids import Incarnation, Peer
 from quiesce.lab.explorer.between import Air
 from quiesce.lab.explorer.config import Config
 from quiesce.lab.explorer.decode_side import DecodeSide
 from quiesce.lab.explorer.lives import is_decode, life, number_of
 from quiesce.lab.explorer.prefill_side import PrefillSide
+from quiesce.lab.explorer.reads import Reads
 from quiesce.lab.explorer.world import Key, World
-from quiesce.protocol.attempt import AttemptState, Destination
+from quiesce.protocol.attempt import Destination, Handoff, PullState
 from quiesce.protocol.invariants import Cached
 from quiesce.protocol.sender_io import DecodeReplaced
 
@@ -46,10 +48,44 @@ Numbers = tuple[tuple[int, int], ...]
 
 def normal(world: World) -> Key:
     """The key of the world with writes numbered by what they are and `bound` in order."""
+    if world.config.pull:
+        return _normal_pull(world)
     air, numbers = world.do(numbered, world.air)
     told = dict(numbers)
     prefills = tuple([world.do(renumbered, side, told.get(side.me, ())) for side in world.prefills])
     return (world.decode, prefills, world.wires, air, world.budget)
+
+
+def _normal_pull(world: World) -> Key:
+    """The same for reads, which decode numbers."""
+    air, numbers = world.do(numbered_reads, world.air)
+    mine = dict(numbers).get(world.decode.machine.incarnation, ())
+    prefills = tuple([world.do(renumbered, side, ()) for side in world.prefills])
+    return (world.do(renumbered_reads, world.decode, mine), prefills, world.wires, air, world.budget)
+
+
+def numbered_reads(config: Config, air: Reads) -> tuple[Reads, tuple[tuple[Incarnation, Numbers], ...]]:
+    """The same reads with other numbers, and for each decode life (old, new) of each."""
+    numbers: dict[Incarnation, list[tuple[int, int]]] = {}
+    flights = set()
+    for each in sorted(air.flights, key=lambda fetch: fetch.order):
+        mine = numbers.setdefault(each.flight.key.decode.incarnation, [])
+        mine.append((each.flight.write, len(mine) + 1))
+        flights.add(replace(each, flight=replace(each.flight, write=len(mine))))
+    return replace(air, flights=frozenset(flights)), tuple((life, tuple(each)) for life, each in numbers.items())
+
+
+def renumbered_reads(config: Config, side: DecodeSide, numbers: Numbers) -> DecodeSide:
+    new, machine = dict(numbers), side.machine
+    attempts = {
+        number: replace(
+            attempt, outstanding=Map({new.get(read, -read): there for read, there in attempt.outstanding.items()})
+        )
+        for number, attempt in machine.attempts.items()
+        if attempt.outstanding
+    }
+    machine = replace(machine, next_read=len(new) + 1, attempts=machine.attempts.update(attempts))
+    return replace(side, machine=machine)
 
 
 def numbered(config: Config, air: Air) -> tuple[Air, tuple[tuple[Peer, Numbers], ...]]:
@@ -146,7 +182,7 @@ class Renaming:
                 return value
             case DecodeSide():
                 return self._side(self._fields(value))
-            case AttemptState():
+            case Handoff():
                 return self._attempt(self._fields(value))
             case Destination() | Cached():
                 return replace(self._fields(value), decode_rank=self._decodes[value.decode_rank])
@@ -178,7 +214,9 @@ class Renaming:
             staging=Map(((n, to[rank], at, k[by]), content) for (n, rank, at, by), content in side.staging.items()),
         )
 
-    def _attempt(self, attempt: AttemptState) -> AttemptState:
+    def _attempt(self, attempt: Handoff) -> Handoff:
+        if isinstance(attempt, PullState):
+            attempt = replace(attempt, quiet=frozenset(self._decodes[rank] for rank in attempt.quiet))
         return replace(
             attempt,
             leases=_moved(attempt.leases, self._decodes),

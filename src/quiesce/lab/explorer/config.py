@@ -43,7 +43,7 @@ class Config:
     chunks: int = 1
     window: int = 2
     batch: int = 0
-    fence: bool = False  # TryFence works
+    fence: bool = False  # TryFence works; in pull, CloseEndpoint does
     unsafe: bool = False
     again: bool = False  # a crashed prefill's requests are sent to its next life
     covered: bool = True  # coverage is checked at commit
@@ -54,6 +54,10 @@ class Config:
     cache: bool = False  # each rank has a prefix tree; all pages of a prompt but the last may be shared
     sources: int = 0  # pages of each prefill rank's pool, taken at arrival; 0 = as many as anybody wants
     staged: bool = False  # writes land in memory private to their attempt; decode copies, then verifies the copy
+    pull: bool = False  # decode reads what prefill lends
+    revoke: bool = False  # pull: prefill's backend can revoke a window
+    deaths: bool = False  # pull: that a decode life is over is known for certain, in its own time
+    refuses: bool = True  # pull: a revoked window serves nobody
     heal: int = 0  # heal every n-th state; 0 = never
     limit: int = 60_000
 

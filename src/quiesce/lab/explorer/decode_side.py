@@ -11,16 +11,17 @@ from immutables import Map
 from msgspec.structs import replace
 
 from quiesce.errors import InvariantBroken
-from quiesce.ids import Attempt, Digest, PageTag, Peer, Room
+from quiesce.ids import Attempt, Digest, Incarnation, PageTag, Peer, RequestId, Room
 from quiesce.kv import reference
 from quiesce.kv.reference import ReferencePages
 from quiesce.kv.states import PageState
 from quiesce.lab.explorer.config import Config, Req
 from quiesce.lab.explorer.lives import life, number_of
-from quiesce.protocol import receiver
-from quiesce.protocol.attempt import ReceiverState
+from quiesce.protocol import puller, receiver
+from quiesce.protocol.attempt import AnyState
 from quiesce.protocol.invariants import Cached, Content, pages_of
 from quiesce.protocol.messages import Envelope, Failure, Fault, Lease
+from quiesce.protocol.puller_io import CloseEndpoint, LaunchRead
 from quiesce.protocol.receiver_io import (
     Attach,
     Cache,
@@ -58,7 +59,7 @@ class DecodeSide(msgspec.Struct, frozen=True, cache_hash=True):
     private to an attempt, where writes land when landing is staged: (attempt, rank, place in the lease, prefill rank).
     """
 
-    machine: ReceiverState
+    machine: AnyState
     pools: tuple[ReferencePages, ...]
     known: tuple[Peer, ...]
     waiting: frozenset[Req]
@@ -79,20 +80,31 @@ class DecodeSide(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 class DecodeStep(NamedTuple):
-    """What came of a step: the side after it, what it sends, whose owners heard of a failure, what is wrong."""
+    """What came of a step: the side after it, what it sends, whose owners heard of a failure, what is wrong.
+
+    In pull also which reads it launches, each with the request that it is for.
+    """
 
     side: DecodeSide
     sends: tuple[Envelope, ...] = ()
     failed: tuple[Attempt, ...] = ()
     wrong: str = ""
+    reads: tuple[tuple[LaunchRead, RequestId], ...] = ()
 
 
 def start(config: Config, number: int, known: tuple[Peer, ...], waiting: frozenset[Req]) -> DecodeSide:
     """A life begins: a fresh machine and fresh pools; the tag of an attempt is the same in every rank's pool."""
     me = life("d", 0, number)
-    machine = receiver.start(me, config.ranks, unsafe_release_on_timeout=config.unsafe)
+    machine = _machine(config, me)
     pools = tuple(reference.fresh(config.pages, PageTag(number * 100 + 1)) for _ in range(config.ranks))
     return DecodeSide(machine, pools, known, waiting)
+
+
+def _machine(config: Config, me: Incarnation) -> AnyState:
+    if not config.pull:
+        return receiver.start(me, config.ranks, unsafe_release_on_timeout=config.unsafe)
+    size = {"window": config.window, "batch_pages": config.batch}
+    return puller.start(me, config.ranks, unsafe_release_on_timeout=config.unsafe, **size)
 
 
 # ---------------------------------------------------------------- what happens to it
@@ -106,7 +118,8 @@ def feed(config: Config, side: DecodeSide, fact: Any) -> DecodeStep:
     except InvariantBroken as broken:
         turn.wrong = broken.message.removeprefix("invariant ").replace(" is broken", "", 1)
     live = frozenset(turn.side.machine.attempts)
-    return DecodeStep(turn.changed(told=turn.side.told & live), tuple(turn.sends), tuple(turn.failed), turn.wrong)
+    side = turn.changed(told=turn.side.told & live)
+    return DecodeStep(side, tuple(turn.sends), tuple(turn.failed), turn.wrong, tuple(turn.reads))
 
 
 def lacking(config: Config, side: DecodeSide, req: Req) -> int:
@@ -158,6 +171,11 @@ def fire(config: Config, side: DecodeSide, clock: tuple[Attempt, Timer]) -> Deco
 
 def fence(config: Config, side: DecodeSide, number: Attempt, peer: Peer) -> DecodeStep:
     return feed(config, replace(side, asked=side.asked - {(number, peer)}), FenceProved(peer, number))
+
+
+def nothing_asked(side: DecodeSide) -> DecodeSide:
+    """Whatever asked for a fence has it."""
+    return replace(side, asked=NONE)
 
 
 def evict(config: Config, side: DecodeSide, entry: tuple[Cached, int]) -> DecodeStep:
@@ -215,6 +233,7 @@ class _Turn:
         self.side = side
         self.sends: list[Envelope] = []
         self.failed: list[Attempt] = []
+        self.reads: list[tuple[LaunchRead, RequestId]] = []
         self.wrong = ""
         self._known = set(side.machine.attempts)
 
@@ -225,13 +244,19 @@ class _Turn:
     def run(self, fact: Any) -> None:
         facts = deque([fact])
         while facts:
-            machine, effects = receiver.step(self.side.machine, facts.popleft())
+            machine, effects = self._step(facts.popleft())
             self.changed(machine=machine)
             self._known |= set(machine.attempts)
             facts.extend(verdict for effect in effects if (verdict := self._obey(effect)) is not None)
 
+    def _step(self, fact: Any) -> Any:
+        machine: Any = self.side.machine
+        return puller.step(machine, fact) if self.config.pull else receiver.step(machine, fact)
+
     def _obey(self, effect: Any) -> Verified | None:  # noqa: C901 - one branch per effect
         match effect:
+            case LaunchRead(attempt=attempt):
+                self.reads.append((effect, self.side.machine.attempts[attempt].request))
             case Send(envelope=envelope):
                 self.sends.append(envelope)
             case Verify(attempt=attempt):
@@ -248,7 +273,7 @@ class _Turn:
                 self._release(attempt, rank)
             case RequestFailed(attempt=attempt):
                 self._fail(attempt)
-            case TryFence(attempt=attempt, peers=peers):
+            case TryFence(attempt=attempt, peers=peers) | CloseEndpoint(attempt=attempt, peers=peers):
                 self.changed(asked=self.side.asked.union((attempt, peer) for peer in peers))
             case StartTimer(attempt=attempt, timer=timer):
                 self.changed(clocks=self.side.clocks | {(attempt, timer)})

@@ -58,13 +58,18 @@ FEATURES: dict[str, Has] = {
     "PROGRESS": strikes("beat"),
     "early and foreign acks": strikes("stray"),
     "torn write": strikes("torn"),
+    "pull": lambda world: world.pull,
+    "windows can be revoked": lambda world: world.revoke,
+    "a reader's death is known": lambda world: world.deaths,
+    "decode closes its endpoint": strikes("join"),
+    "prefill is told wrongly that decode is gone": strikes("rumour"),
 }
 
 OF_ONE = {
     "message lost", "message read twice", "write fails, may land", "write fails for good", "client or decode aborts",
     "router cancels", "prefill gives up", "stream cut", "prefill crashes", "decode crashes",
     "prefill closes its endpoint", "deadline, quarantine", "re-sent by a clock", "PROGRESS", "early and foreign acks",
-    "torn write",
+    "torn write", "decode closes its endpoint", "prefill is told wrongly that decode is gone",
 }  # fmt: skip
 """Faults: two of them meet only where two may strike."""
 
@@ -74,6 +79,17 @@ IMPOSSIBLE: dict[frozenset[str], str] = {
         {"equal rooms, live at once", "a room used again"}
     ): "of two requests, in one world it is one or the other",
 }
+
+OF_PULL = (
+    *("pull", "windows can be revoked", "a reader's death is known", "decode closes its endpoint"),
+    "prefill is told wrongly that decode is gone",
+)
+NOT_IN_PULL = {
+    "two chunks": "prefill offers the whole prompt at once",
+    "staged landing": "decode launches its own reads, into pages that are nobody else's until they are over",
+    "early and foreign acks": "in pull decode acks, and what it waits for are its own reads",
+}
+IMPOSSIBLE |= {frozenset({name, other}): why for other, why in NOT_IN_PULL.items() for name in OF_PULL}
 
 
 def features_of(world: Config) -> frozenset[str]:
@@ -88,11 +104,12 @@ def pairs_of(world: Config) -> set[frozenset[str]]:
 
 
 def meetings(worlds: Mapping[str, Config]) -> dict[frozenset[str], list[str]]:
-    """Every pair of features, and the worlds in which it meets."""
+    """Every pair of features, and the worlds in which it meets. Where neither is of pull, worlds of push count."""
     met: dict[frozenset[str], list[str]] = {frozenset(pair): [] for pair in combinations(FEATURES, 2)}
     for name, world in worlds.items():
         for pair in pairs_of(world):
-            met[pair].append(name)
+            if not world.pull or not pair.isdisjoint(OF_PULL):
+                met[pair].append(name)
     return met
 
 

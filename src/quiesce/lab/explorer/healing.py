@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from quiesce.ids import Peer
+from quiesce.lab.explorer import pull_judge
 from quiesce.lab.explorer.canonical import Renaming, images, normal
 from quiesce.lab.explorer.moves import QUIET, clocks, fire, successors
 from quiesce.lab.explorer.world import World
@@ -80,8 +81,11 @@ def _settled(world: World) -> World:
 
 
 def _at_the_end(world: World) -> str | None:
-    wrong = next(iter(invariants.no_leak(world.picture(), _unprovable(world))), None)
-    return world.check() or wrong
+    if world.config.pull:
+        wrong = pull_judge.leak(world.config, world.decode, world.prefills)
+    else:
+        wrong = next(iter(invariants.no_leak(world.picture(), _unprovable(world))), "")
+    return world.check() or wrong or None
 
 
 def _unprovable(world: World) -> frozenset[Peer]:

@@ -71,10 +71,10 @@ def _heard(config: Config, side: DecodeSide) -> Iterator[Local]:
 
 def _struck(config: Config, side: DecodeSide) -> Iterator[Local]:
     for number, attempt in side.machine.attempts.items():
-        strays = [("foreign ack", STRANGER)]
+        strays = [] if config.pull else [("foreign ack", STRANGER)]
         if attempt.phase in UNDER_WAY:
             yield Move("abort", number), "abort", decode_side.feed(config, side, Abandon(number, ENDED_BY_CLIENT))
-            strays += [("early ack", peer) for peer in attempt.grants]
+            strays += [("early ack", peer) for peer in attempt.grants if not config.pull]
         for kind, peer in strays:
             for me in (Peer(rank, side.machine.incarnation) for rank in range(config.ranks)):
                 said = Envelope(peer, me, number, AbortAck())

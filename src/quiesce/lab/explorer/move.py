@@ -6,8 +6,9 @@ from typing import Any
 
 from quiesce.ids import AttemptKey
 from quiesce.lab.explorer.lives import shown
+from quiesce.lab.explorer.reads import Fetch
 from quiesce.protocol.invariants import Flight
-from quiesce.protocol.messages import Abort, Committed, Envelope, Fail, Fenced, OpenAttempts, Publish
+from quiesce.protocol.messages import Abort, Ask, Committed, Envelope, Fail, Fenced, OpenAttempts, Publish
 from quiesce.protocol.reasons import kind_of
 from quiesce.protocol.receiver_io import PeerReplaced, StreamLost
 from quiesce.protocol.sender_io import DecodeLost, DecodeReplaced
@@ -15,7 +16,7 @@ from quiesce.protocol.sender_io import DecodeLost, DecodeReplaced
 DECODE = -1
 """Where a notice or a clock belongs: a prefill rank's number, or this."""
 
-FROM_DECODE = (Publish, Abort, Committed, Fenced)
+FROM_DECODE = (Publish, Ask, Abort, Committed, Fenced)
 
 
 class Move(tuple[Any, ...]):
@@ -49,7 +50,7 @@ def _words(kind: str, about: tuple[Any, ...]) -> list[str]:
             return [f"page {cached.page} of d{cached.decode_rank} from #{cached.attempt}"]
         case "fence", (number, peer):
             return [f"{shown(peer)} from #{number}"]
-        case (("cut" | "crash prefill" | "close endpoint"), (rank,)):
+        case (("cut" | "crash prefill" | "close endpoint" | "rumour"), (rank,)):
             return [f"p{rank}"]
         case (("early ack" | "foreign ack"), (number, peer)):
             return [f"#{number} from {shown(peer)}"]
@@ -65,6 +66,11 @@ def _one(thing: Any) -> str:
     match thing:
         case Envelope():
             return _message(thing)
+        case AttemptKey():
+            return _subject(thing)
+        case Fetch(flight=flight, state=state):
+            told = "" if state == "known" else f" ({state})"
+            return f"read {flight.write} of {_subject(flight.key)} from {shown(flight.sender)}{told}"
         case Flight(sender=sender, key=key, write=write):
             return f"write {write} of {_subject(key)} by {shown(sender)}"
         case _:

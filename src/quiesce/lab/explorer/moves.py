@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from quiesce.ids import Attempt, AttemptKey, Digest, Peer
-from quiesce.lab.explorer import between, decode_side, local_moves, prefill_side
+from quiesce.lab.explorer import between, decode_side, local_moves, prefill_side, pull_moves, reads
 from quiesce.lab.explorer.between import Air, Flown, Wires
 from quiesce.lab.explorer.config import Config
 from quiesce.lab.explorer.decode_side import TORN
@@ -15,6 +15,7 @@ from quiesce.lab.explorer.local_moves import CANCELLED_BY_ROUTER, UNDER_WAY
 from quiesce.lab.explorer.move import DECODE, Move
 from quiesce.lab.explorer.world import Budget, World
 from quiesce.protocol.invariants import Content
+from quiesce.protocol.lender_io import ReaderDead
 from quiesce.protocol.messages import Envelope
 from quiesce.protocol.receiver_io import Abandon, PeerReplaced, Received, StreamLost
 from quiesce.protocol.sender_io import DecodeLost, DecodeReplaced, Ended, Heard, Outcome, WriteSettled
@@ -28,6 +29,9 @@ USUAL = {
     "finish",
     "evict",
     "deliver",
+    "serve",
+    "refuse",
+    "revoke",
     "land",
     "notice",
     "fence",
@@ -53,7 +57,10 @@ def successors(world: World, faults: bool = True) -> Iterator[Step]:
     for k in range(len(world.prefills)):
         yield from _at_prefill(world, k, faults)
     yield from _messages(world, faults)
-    yield from _writes(world, faults)
+    if world.config.pull:
+        yield from _in_pull(world, faults)
+    else:
+        yield from _writes(world, faults)
     if faults:
         for k in range(len(world.prefills)):
             yield from _at_peer(world, k)
@@ -77,8 +84,23 @@ def _at_decode(world: World, faults: bool) -> Iterator[Step]:
         elif faults and (paid := _paid(world, fault)) is not None:
             yield move, paid.decided(step)
     if world.config.fence:
-        for number, peer in world.do(_asked, world.decode):
-            yield Move("fence", number, peer), _fence(world, number, peer)
+        yield from _fences(world)
+
+
+def _fences(world: World) -> Iterator[Step]:
+    asked = world.do(_asked, world.decode)
+    if world.config.pull:
+        if asked:
+            yield Move("join"), pull_moves.join(world)
+        return
+    for number, peer in asked:
+        yield Move("fence", number, peer), _fence(world, number, peer)
+
+
+def _in_pull(world: World, faults: bool) -> Iterator[Step]:
+    for k in range(len(world.prefills)):
+        yield from pull_moves.of_windows(world, k)
+    yield from pull_moves.of_reads(world, lambda fault: _paid(world, fault) if faults else None)
 
 
 def _asked(config: Config, side: decode_side.DecodeSide) -> tuple[tuple[Attempt, Peer], ...]:
@@ -223,14 +245,24 @@ def _at_peer(world: World, k: int) -> Iterator[Step]:
     if (paid := _paid(world, "crash_p")) is not None:
         yield Move("crash prefill", k), _crash_prefill(paid, k)
     if (paid := _paid(world, "close")) is not None:
-        side = world.prefills[k]
-        closed = paid.but(air=world.do(between.blind, world.air, side.me))
-        yield Move("close endpoint", k), closed.worked(k, world.do(prefill_side.close, side))
+        yield Move("close endpoint", k), _close(paid, k)
+    if (paid := _paid(world, "rumour")) is not None:
+        yield Move("rumour", k), pull_moves.rumour(paid, k)
+
+
+def _close(world: World, k: int) -> World:
+    if world.config.pull:
+        return pull_moves.close_lender(world, k)
+    side = world.prefills[k]
+    closed = world.but(air=world.do(between.blind, world.air, side.me))
+    return closed.worked(k, world.do(prefill_side.close, side))
 
 
 def _at_both(world: World) -> Iterator[Step]:
     if (paid := _paid(world, "crash_d")) is not None:
         yield Move("crash decode"), _crash_decode(paid)
+    if (paid := _paid(world, "join")) is not None:
+        yield Move("join, unasked"), pull_moves.join(paid)
     if (paid := _paid(world, "cancel")) is not None:
         for req in world.config.requests:
             if (cancelled := _cancel(paid, req.name)) is not None:
@@ -253,14 +285,17 @@ def _cut(world: World, k: int) -> World:
 def _crash_prefill(world: World, k: int) -> World:
     old, side = world.prefills[k].me, world.do(prefill_side.crash, world.prefills[k])
     decode = world.do(decode_side.meets, world.decode, old, side.me, StreamLost(old), PeerReplaced(old))
-    return world.with_prefill(k, side).but(air=world.do(between.orphan, world.air, old), decode=decode)
+    air = world.air if world.config.pull else world.do(between.orphan, world.air, old)
+    return world.with_prefill(k, side).but(air=air, decode=decode)
 
 
 def _crash_decode(world: World) -> World:
     old = _decodes(world)
-    facts = [DecodeReplaced(old[0]), *(DecodeLost(each) for each in old)]
+    facts: list[Any] = [DecodeReplaced(old[0]), *(DecodeLost(each) for each in old)]
+    facts += [ReaderDead(each) for each in old if world.config.deaths]
     prefills = tuple(world.do(prefill_side.told_of, side, *facts) for side in world.prefills)
-    return world.but(decode=world.do(decode_side.crash, world.decode), prefills=prefills)
+    air = world.do(reads.orphan, world.air, old[0].incarnation) if world.config.pull else world.air
+    return world.but(decode=world.do(decode_side.crash, world.decode), prefills=prefills, air=air)
 
 
 def _cancel(world: World, name: str) -> World | None:

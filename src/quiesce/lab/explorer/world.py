@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from quiesce.ids import Attempt, Peer
+from quiesce.ids import Attempt, AttemptKey, Peer, RequestId
 from quiesce.kv import reference
-from quiesce.lab.explorer import between, decode_side, prefill_side
+from quiesce.lab.explorer import between, decode_side, prefill_side, pull_judge, reads
 from quiesce.lab.explorer.between import Air, Flown, Wires
 from quiesce.lab.explorer.config import Config, Req
 from quiesce.lab.explorer.decode_side import DecodeSide, DecodeStep, Place
@@ -14,21 +14,22 @@ from quiesce.lab.explorer.doing import Doing
 from quiesce.lab.explorer.judge import wrong_with
 from quiesce.lab.explorer.move import DECODE
 from quiesce.lab.explorer.prefill_side import PrefillSide, PrefillStep
-from quiesce.protocol.attempt import ReceiverState
+from quiesce.lab.explorer.reads import Reads
 from quiesce.protocol.invariants import Cached, Content, Picture
 from quiesce.protocol.messages import Envelope
-from quiesce.protocol.record import SenderState
+from quiesce.protocol.puller_io import LaunchRead
+from quiesce.protocol.record import NO_REQUEST, SenderState
 
 NONE: frozenset[Any] = frozenset()
 Budget = tuple[tuple[str, int], ...]
-Key = tuple[DecodeSide, tuple[PrefillSide, ...], Wires, Air, Budget]
+Key = tuple[DecodeSide, tuple[PrefillSide, ...], Wires, Air | Reads, Budget]
 
 
 class World:
     """Never changed: every move makes another one of parts that are mostly the same.
 
     `key` is all that can matter to what happens next. `error` is what the last move itself did wrong. `told` (whose
-    owner ever heard that it failed) is for people.
+    owner ever heard that it failed) is for people. `air` has writes under way, or, in pull, reads.
     """
 
     __slots__ = ("air", "budget", "config", "decode", "do", "error", "prefills", "told", "wires")
@@ -42,7 +43,8 @@ class World:
         self.prefills = tuple(prefill_side.start(config, rank, 0, waiting) for rank, waiting in enumerate(halves))
         known = tuple(each.me for each in self.prefills)
         self.decode = decode_side.start(config, 0, known, frozenset(config.requests))
-        self.wires, self.air = Wires(), Air()
+        self.wires = Wires()
+        self.air: Any = Reads() if config.pull else Air()
         self.budget: Budget = config.budget
         self.error = ""
         self.told: frozenset[Any] = NONE
@@ -71,11 +73,20 @@ class World:
         other.decode = step.side
         if step.sends:
             other.wires = self.do(between.send, self.wires, step.sends)
+        for launch, request in step.reads:
+            lent = self._lent_as(launch, request)
+            other.air = self.do(reads.launch, other.air, launch, step.side.machine.incarnation, lent)
         if step.failed:
             life = step.side.number
             other.told = self.told.union((life, "failed", number) for number in step.failed)
         other.error = step.wrong
         return other
+
+    def _lent_as(self, launch: LaunchRead, request: RequestId) -> RequestId:
+        """Of two requests with one room and one prompt, prefill may have bound either to this attempt."""
+        key = AttemptKey(Peer(launch.decode_rank, self.decode.machine.incarnation), launch.attempt)
+        record = self.prefills[launch.peer.rank].machine.records.get(key)
+        return request if record is None or record.request == NO_REQUEST else record.request
 
     def worked(self, k: int, step: PrefillStep) -> World:
         """What came of a step of a prefill rank."""
@@ -101,16 +112,18 @@ class World:
 
     def check(self) -> str | None:
         """What is wrong here, as `invariant: what`; None if nothing is."""
-        return self.error or wrong_with(self.do, self.decode, self.prefills, self.wires, self.air) or None
+        wrong = pull_judge.wrong_with if self.config.pull else wrong_with
+        return self.error or wrong(self.do, self.decode, self.prefills, self.wires, self.air) or None
 
     def picture(self) -> Picture:
         flights = frozenset(each.flight for each in self.air.flights if each.state != "shut")
-        return Picture(self.receiver, self.senders, flights, self.net)
+        return Picture(self.decode.machine, self.senders, flights, self.net)
 
     # ---------------------------------------------------------------- for whoever looks at it
 
     @property
-    def receiver(self) -> ReceiverState:
+    def receiver(self) -> Any:
+        """Decode's machine: a `ReceiverState`, or in pull a `PullerState`."""
         return self.decode.machine
 
     @property
@@ -127,7 +140,8 @@ class World:
 
     @property
     def flights(self) -> frozenset[Flown]:
-        return self.air.flights
+        """The writes under way; in pull there are none."""
+        return frozenset() if self.config.pull else self.air.flights
 
     @property
     def memory(self) -> dict[Place, Content]:

@@ -122,9 +122,55 @@ SHAPES = {
     "shared prefix, a room used again, staged": world(**SHARED | {"requests": (A, B)}, staged=True, fence=True),
 }
 
-SMALL = WIDE | NARROW | SHAPES
+ANY_OF_PULL: dict[str, Any] = {name: 1 for name in (*ANY, "join", "rumour") if name != "stray"}
+TWO_PAGES: dict[str, Any] = {"pages": 2, "lease_pages": 2, "batch": 1, "sources": 2}
+
+
+def pulled(strike: int, **given: Any) -> Config:
+    """The same where decode reads what prefill lends."""
+    return world(pull=True, faults=strike, **ANY_OF_PULL, **given)
+
+
+PULL = {
+    "pull, any two faults": pulled(2, requests=(A,)),
+    "pull, any two faults, windows revoked, deaths known": pulled(
+        2, requests=(A,), fence=True, revoke=True, deaths=True
+    ),
+    "pull, a room used again, any fault": pulled(1, sources=1, deaths=True),
+    "pull, a room used again, windows revoked, any fault": pulled(1, sources=1, revoke=True, fence=True),
+    "pull, equal rooms live at once, any fault": pulled(1, requests=(A, TWIN), pages=2, sources=1, arrivals=((0, A),)),
+    "pull, a dummy, any fault": pulled(1, requests=(A,), **dummy(A), revoke=True, deaths=True),
+    "pull, several reads, any fault": pulled(1, requests=(A,), **TWO_PAGES, revoke=True, deaths=True),
+}
+
+KNOWN: dict[str, Any] = {"pull": True, "revoke": True, "deaths": True}
+PULL_SHAPES = {
+    "pull, two lenders, abort, failed read": world(pull=True, requests=(A,), prefills=2, abort=1, fail=1),
+    "pull, two lenders, one crashes": world(**KNOWN, requests=(A,), prefills=2, crash_p=1),
+    "pull, two decode ranks": world(**KNOWN, requests=(A,), ranks=2, faults=1, abort=1, fail=1, join=1, rumour=1),
+    "pull, shared prefix": world(**KNOWN, **SHARED, sources=2, faults=1, abort=1, crash_d=1, join=1, rumour=1),
+    "pull, three attempts, two rooms": world(
+        **KNOWN, requests=(A, B, RETRY), sources=1, arrivals=((0, A), (0, RETRY)), faults=1, ended=1, join=1, rumour=1
+    ),
+    "pull, equal rooms live at once, windows revoked": world(
+        **KNOWN, requests=(A, TWIN), pages=2, sources=1, arrivals=((0, A),), abort=1, ended=1
+    ),
+    "pull, messages lost and read again": world(pull=True, sources=1, requests=(A,), loss=2, copy=1, abort=1),
+    "pull, old messages read again, reuse": world(pull=True, sources=1, abort=1, copy=1),
+    "pull, unknown reads, endpoint closed": world(pull=True, sources=1, fail=1, clock=1, fence=True),
+    "pull, both crash": world(pull=True, requests=(A,), crash_d=1, crash_p=1, again=True),
+    "pull, no fault": world(pull=True, sources=1),
+}
+
+SMALL = WIDE | PULL | NARROW | SHAPES | PULL_SHAPES
 
 LARGER = {
+    "pull, two lenders, any fault": pulled(1, requests=(A,), prefills=2, revoke=True),
+    "pull, two decode ranks, any fault": pulled(1, requests=(A,), ranks=2, revoke=True),
+    "pull, shared prefix, any fault": pulled(1, **SHARED, sources=2, revoke=True, deaths=True),
+    "pull, three attempts, two rooms, any fault": pulled(
+        1, requests=(A, B, RETRY), sources=1, arrivals=((0, A), (0, RETRY)), deaths=True
+    ),
     "a dummy, two decode ranks, any fault": any_of(1, requests=(A,), **dummy(A), ranks=2),
     "a room used again, any two faults": any_of(2),
     "three attempts, two rooms, any fault": any_of(1, requests=(A, B, RETRY), sources=1),
