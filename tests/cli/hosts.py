@@ -226,6 +226,8 @@ def two_namespaces() -> Iterator[tuple[Host, Host, Cable]]:
         for side in "ab":
             _ip("netns", "add", f"{name}-{side}")
             hosts.append(Host(ADDRESSES[side], (IP, "netns", "exec", f"{name}-{side}")))
+        # Also where no cable is: the host's own connections to itself and its sockets outlive the card.
+        _ip("-n", f"{name}-a", "address", "add", f"{ADDRESSES['a']}/32", "dev", "lo")
         _join(name)
         yield hosts[0], hosts[1], Cable(name)
     finally:
@@ -277,10 +279,10 @@ class Processes:
     def signal(self, name: str, number: signal.Signals) -> None:
         self._running[name].send_signal(number)
 
-    def logged(self, name: str, words: str, seconds: float = SETTLE_S) -> None:
-        """Wait until a process has said this; a log file awakes nobody."""
-        until_s = time.monotonic() + seconds
-        while words not in self.log(name):
+    def logged(self, name: str, words: str, times: int = 1) -> None:
+        """Wait until a process, all its lives together, has said this so often; a log file awakes nobody."""
+        until_s = time.monotonic() + SETTLE_S
+        while self.log(name).count(words) < times:
             assert time.monotonic() < until_s, f"{name} does not say {words!r}"
             time.sleep(0.02)
 

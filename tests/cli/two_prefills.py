@@ -62,7 +62,8 @@ class TwoPrefills:
 
     def all_right(self, load: Load) -> float:
         """Every answer is what one engine says; seconds of the longest."""
-        assert [answer for answer in load.answers if answer[0] != 200] == []
+        failed = [answer for answer in load.answers if answer[0] != 200]
+        assert not failed, failed
         said = {json.loads(body)["choices"][0]["message"]["content"] for _, body, _ in load.answers}
         assert said == {said_by_one_engine()}
         return max(seconds for _, _, seconds in load.answers)
