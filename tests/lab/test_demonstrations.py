@@ -13,6 +13,8 @@ from quiesce.lab.client import Answer, Client
 from quiesce.lab.cluster import PRODUCT, Cluster
 from quiesce.lab.faults import Pace
 from quiesce.lab.leak import AFTER, BEFORE, CANARY, FLAGS, Arm, run_arm
+from quiesce.lab.lending_race import FLAGS as LENDING_FLAGS
+from quiesce.lab.lending_race import LendingReport, lending_race
 from quiesce.lab.race import SAFE, UNSAFE, RaceReport, race
 from quiesce.protocol.dispatch import PageRange, WorkerSnapshot
 from tests.transport.installed import skip_unless_here
@@ -162,6 +164,56 @@ async def test_where_nothing_is_fenced_a_timer_lets_the_late_write_in(transport:
     assert report.victim.error == ""
     assert report.victim.text != report.solo.text
     assert pages_of(report.donor_pages) & pages_of(report.victim_pages)
+
+
+STAGED = ("--landing", "staged")
+STAGED_OVER = {"shm": False, "tcp": False, "nixl": True}
+"""Whether the donor is still held there when the victim comes; a segment of its own, or a fence, ends that at once."""
+
+
+@pytest.mark.parametrize("transport", STAGED_OVER)
+async def test_staged_the_victim_has_the_donors_pages_while_its_write_is_held(transport: str) -> None:
+    """No ABORT_ACK was awaited for them: nothing remote can write to the pool."""
+    report = await one_sided_race(transport, *SAFE, *STAGED, held=STAGED_OVER[transport])
+    assert report.intact
+    assert report.unsafe == 0
+    assert report.held == {"pages": 0, "landing": 13 if STAGED_OVER[transport] else 0}
+    assert pages_of(report.donor_pages) & pages_of(report.victim_pages)
+
+
+async def test_staged_no_late_write_reaches_the_pool_even_without_proof() -> None:
+    """A timer gave its landing pages to the victim, as it would have given pages of the pool: nobody reads it."""
+    report = await one_sided_race("nixl", *UNSAFE, *STAGED, held=False)
+    assert report.intact
+    assert report.unsafe == 1
+    assert pages_of(report.donor_pages) & pages_of(report.victim_pages)
+
+
+# ---------------------------------------------------------------- the race with the roles exchanged: decode reads
+
+SLOW = {"prompt": [65 + i % 26 for i in range(200)], "max_tokens": 48, "temperature": 0, "ignore_eos": True}
+OTHER = {"prompt": [97 + i % 23 for i in range(200)], "max_tokens": 8, "temperature": 0, "ignore_eos": True}
+
+
+async def lending(broken: str = "") -> LendingReport:
+    flags = ("--model", "tiny", "--context-length", "2048", *LENDING_FLAGS)
+    async with Cluster(*flags, environ={"QUIESCE_LAB": broken}) as cluster:
+        return await lending_race(cluster, SLOW, OTHER)
+
+
+async def test_what_is_lent_keeps_its_owner_until_decode_has_read() -> None:
+    """A read that is served late finds what was lent, although another prompt was computed in between."""
+    report = await lending()
+    assert report.intact
+    assert (report.other.error, pages_of(report.lent) != set()) == ("", True)
+
+
+async def test_pages_that_come_back_when_they_are_offered_are_read_with_anothers_context() -> None:
+    """This proves that the test above can fail: page tags are decode's own and say nothing of what was read."""
+    report = await lending(broken="hasty")
+    assert not report.lent
+    assert (report.slow.error, report.other.error) == ("", "")
+    assert report.slow.text != report.solo.text
 
 
 def pages_of(ranges: tuple[PageRange, ...]) -> set[int]:

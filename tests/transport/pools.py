@@ -14,6 +14,7 @@ from quiesce.kv.storage import Pool
 from quiesce.transport.contract import Completion, Metadata, Write
 from quiesce.transport.placement import Placement
 from quiesce.transport.shm import ShmReceiver, ShmSender, ShmTarget
+from quiesce.transport.shm_targets import SegmentTarget
 
 LAYOUT = Layout(layers=2, kv_heads=1, head_dim=8, page_size=4, layer_groups=2)
 SOURCE_PAGES = 24
@@ -22,6 +23,12 @@ SLOTS = 4
 GUARD = 0xA5
 TAG = PageTag(77)
 ANYBODY = Peer(0, Incarnation("a" * 32))
+
+
+def whole_pool(target: ShmTarget | SegmentTarget) -> ShmTarget:
+    """What a receiver without segments opens."""
+    assert isinstance(target, ShmTarget)
+    return target
 
 
 class Pair:
@@ -36,7 +43,7 @@ class Pair:
         self.receiver = ShmReceiver(self.target)
         self.sender = ShmSender(self.source, threads, call_deadline_s, placement)
         descriptor, fds = self.receiver.describe(ANYBODY)
-        self.lent: ShmTarget = self.sender.open_target(descriptor, fds)
+        self.lent = whole_pool(self.sender.open_target(descriptor, fds))
 
     def launch(self, id_: int, source: list[int], target: list[int], metadata: Metadata | None = None) -> None:
         write = Write(id_, np.array(source, np.int32), np.array(target, np.int32), TAG, metadata)

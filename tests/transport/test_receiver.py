@@ -17,7 +17,7 @@ from quiesce.ids import Incarnation, Peer
 from quiesce.kv.storage import Pool
 from quiesce.transport.shm import ShmDescriptor, ShmReceiver, ShmSender, encode_descriptor
 
-from .pools import LAYOUT, SLOTS, TARGET_PAGES
+from .pools import LAYOUT, SLOTS, TARGET_PAGES, whole_pool
 
 PEER = Peer(0, Incarnation("a" * 32))
 STRANGER = Peer(0, Incarnation("b" * 32))
@@ -58,7 +58,7 @@ def changed(pool: Pool, **fields: object) -> bytes:
 def test_a_described_pool_can_be_opened_and_the_caller_s_fd_closed(pool: Pool, sender: ShmSender) -> None:
     descriptor, (fd,) = ShmReceiver(pool).describe(PEER)
     copy = os.dup(fd)
-    target = sender.open_target(descriptor, [copy])
+    target = whole_pool(sender.open_target(descriptor, [copy]))
     os.close(copy)
     assert target.pages == TARGET_PAGES
     target.pool.kv[3] = 8
@@ -66,7 +66,7 @@ def test_a_described_pool_can_be_opened_and_the_caller_s_fd_closed(pool: Pool, s
 
 
 def test_every_life_of_a_pool_has_another_nonce(pool: Pool, sender: ShmSender) -> None:
-    nonces = {sender.open_target(*ShmReceiver(pool).describe(PEER)).nonce for _ in range(3)}
+    nonces = {whole_pool(sender.open_target(*ShmReceiver(pool).describe(PEER))).nonce for _ in range(3)}
     assert len(nonces) == 3
 
 

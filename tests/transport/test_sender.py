@@ -16,10 +16,10 @@ from quiesce.kv.storage import Pool
 from quiesce.protocol.sender_io import Outcome
 from quiesce.transport.contract import Metadata, Write
 from quiesce.transport.placement import Placement, Placing
-from quiesce.transport.shm import ShmReceiver, ShmSender, ShmTarget
+from quiesce.transport.shm import ShmReceiver, ShmSender
 
 from .placements import LONG_S, Broken, Held, HeldBeforeTags
-from .pools import ANYBODY, SLOTS, SOURCE_PAGES, TAG, TARGET_PAGES, Pair, pair
+from .pools import ANYBODY, SLOTS, SOURCE_PAGES, TAG, TARGET_PAGES, Pair, pair, whole_pool
 
 SHORT_S = 0.2  # long enough for a busy machine to start a thread, or the write never runs
 WORDS = (int(TAG), 5, 3, 12, 2**64 - 1, 0, 0, 0)
@@ -305,7 +305,7 @@ def _saw_half_a_copy() -> bool:
     source, target = Pool.private(layout, 32), Pool.shared(layout, 32, 0)
     source.page_view()[[0, -1]] = 1
     sender = ShmSender(source)
-    lent: ShmTarget = sender.open_target(*ShmReceiver(target).describe(ANYBODY))
+    lent = whole_pool(sender.open_target(*ShmReceiver(target).describe(ANYBODY)))
     everything = np.arange(32, dtype=np.int32)
     sender.launch(lent, Write(1, everything, everything, TAG))  # one run of 128 MiB, so one call of memmove
     first, last, saw = target.page_view()[0, 999:1000], target.page_view()[-1, -999:-998], False

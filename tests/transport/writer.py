@@ -19,7 +19,7 @@ from quiesce.transport.contract import Write
 from quiesce.transport.shm import ShmSender, ShmTarget
 
 from .placements import LONG_S, Held
-from .pools import LAYOUT, SOURCE_PAGES
+from .pools import LAYOUT, SOURCE_PAGES, whole_pool
 
 TAG = PageTag(77)
 
@@ -65,7 +65,7 @@ def main(fd: int, descriptor: bytes, mode: str) -> None:
     source.page_view()[...] = 0x5A
     placement = Held()
     sender = ShmSender(source, placement=placement if mode == "held" else None)
-    target = sender.open_target(descriptor, [fd])
+    target = whole_pool(sender.open_target(descriptor, [fd]))
     if mode == "once":
         once(sender, target)
     elif mode == "held":

@@ -9,12 +9,14 @@ from typing import Any, Generic, TypeVar
 from quiesce.control.stream import listen
 from quiesce.kv.storage import Pool
 from quiesce.lab.faults import FaultEvent, FaultOrder, Faults, FaultyPlacement, Held, Hold, Landed, LetGo, Step
+from quiesce.lab.read_faults import FaultyTcpLender, FaultyTcpPuller
 from quiesce.transport.contract import Sender
 from quiesce.transport.placement import Placement
 from quiesce.transport.shm import ShmSender
 from quiesce.worker.aggregated import AggregatedWorker
 from quiesce.worker.compose import Compose
 from quiesce.worker.decode import DecodeWorker
+from quiesce.worker.landing_space import landing_space
 from quiesce.worker.main import Worker, assemble, make_worker, serve_connection
 from quiesce.worker.prefill import PrefillWorker
 from quiesce.worker.settings import WorkerSettings
@@ -54,7 +56,7 @@ class Member(Generic[W]):
 
 
 class WriteFaults:
-    """Orders for the writes of one prefill worker, and the events they cause, in order."""
+    """Orders for the writes of one prefill worker (or the reads of one that lends or reads), and their events."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -99,7 +101,10 @@ class House:
         writes.placement = changes.pop("placement", writes.placement)
         threads: int = changes.pop("transfer_threads", 2)
 
-        compose = Compose(sender=lambda pool, told: self.sender(pool, threads, told, writes))
+        compose = Compose(
+            sender=lambda pool, told: self.sender(pool, threads, told, writes),
+            lender=lambda pool, told: FaultyTcpLender(pool, told.data_host, told.data_port, writes.faults),
+        )
         return await self._open(settings("prefill", name, **self._at(name), **changes), writes, compose)
 
     def sender(self, pool: Pool, threads: int, told: WorkerSettings, writes: WriteFaults) -> Sender:
@@ -109,8 +114,14 @@ class House:
         self, name: str = "decode-0", peers: tuple[str, ...] = ("prefill-0",), **changes: Any
     ) -> Member[DecodeWorker]:
         addresses = tuple(f"{peer}={self.address_of(peer)}" for peer in peers)
+        landing = changes.pop("landing_space", landing_space)
         told = settings("decode", name, **self._at(name), peer=addresses, **changes)
-        member: Member[DecodeWorker] = await self._open(told, WriteFaults(), Compose())
+        reads = WriteFaults()
+        compose = Compose(
+            landing=landing,
+            puller=lambda pool, told: FaultyTcpPuller(pool, 2, told.call_deadline_s, reads.faults),
+        )
+        member: Member[DecodeWorker] = await self._open(told, reads, compose)
         await self.desk.paired(name, *(peer for peer in peers if peer in self.members))
         return member
 

@@ -26,13 +26,20 @@ async def open_pair(house: House, **changes: Any) -> None:
     await house.decode(**changes)
 
 
+async def open_pulling(house: House, **changes: Any) -> None:
+    """A pair whose decode reads."""
+    await open_pair(house, transport="tcp", transfer="pull", **changes)
+
+
 async def open_one(house: House, **changes: Any) -> None:
     await house.aggregated(**changes)
 
 
 Opening = Callable[..., Awaitable[None]]
 MODES = pytest.mark.parametrize(
-    ("workers", "open_workers"), [(BOTH, open_pair), (ONE, open_one)], ids=["pair", "aggregated"]
+    ("workers", "open_workers"),
+    [(BOTH, open_pair), (BOTH, open_pulling), (ONE, open_one)],
+    ids=["pair", "pulling", "aggregated"],
 )
 
 

@@ -108,9 +108,9 @@ class Desk:
         layout = Layout(layers=1, kv_heads=1, head_dim=4, page_size=PAGE)
         self.pool = Pool.private(layout, 8, 4)
         self.allocator = PageAllocator(8, PageTag(100))
-        self.landing = DirectLanding(self.pool, self.allocator)
         self.telemetry = Telemetry("decode", "decode-0")
         self.transport = FakeReceiver()
+        self.landing = DirectLanding(self.pool, self.allocator)
         self.handoffs: dict[Attempt, Handoff] = {}
         self.did: list[tuple[str, object]] = []
         self.fed: asyncio.Queue[DecodeInput] = asyncio.Queue()

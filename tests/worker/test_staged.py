@@ -1,4 +1,7 @@
-"""Staged landing: a hold keeps no page of the pool, landing pages are bounded, and only a verified copy is read."""
+"""Staged landing: a hold keeps no page of the pool, landing pages are bounded, and only a verified copy is read.
+
+Over shm each hand-off has a segment (`test_segments`); here all land in one pool, as with every other transport.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from quiesce.transport.placement import Placement, Placing
 from quiesce.transport.shm import SHM_CAPABILITIES
 from quiesce.worker.decode import DecodeWorker
 from quiesce.worker.greeting import hello_of
+from quiesce.worker.landing_space import landing_pool
 
 from .asking import Ask
 from .gate import Gate
@@ -24,13 +28,14 @@ from .rig import PAGE, alone, prompt_ids
 
 BOTH = ("prefill-0", "decode-0")
 STAGED: dict[str, Any] = {"landing": "staged"}
+POOLED: dict[str, Any] = {**STAGED, "landing_space": landing_pool}
 PAGE_BYTES = PAGE * 256
 CONTEXT_PAGES = 256 // PAGE
 COPY = "quiesce.worker.staged_landing.copy_pages"
 
 
 async def pair(house: House, **changes: Any) -> tuple[Member[Any], Member[DecodeWorker]]:
-    return await house.prefill(**STAGED, transfer_threads=6), await house.decode(**STAGED, **changes)
+    return await house.prefill(**STAGED, transfer_threads=6), await house.decode(**POOLED, **changes)
 
 
 async def answers(ask: Ask, max_tokens: int = 6) -> None:
@@ -68,7 +73,7 @@ async def test_no_transport_is_told_of_the_pool(house: House) -> None:
     _, decode = await pair(house)
     parts = decode.worker.parts
     assert parts.landing is not None
-    assert decode.worker.intake._transport._pool is parts.landing.pool  # type: ignore[attr-defined]
+    assert decode.worker.intake._transport._pool is parts.landing.where  # type: ignore[attr-defined]
     assert parts.pool.fd == -1
 
 
@@ -101,7 +106,7 @@ class Flipped(Placement):
 
 async def test_a_torn_write_is_caught_in_the_copy(house: House) -> None:
     await house.prefill(**STAGED, placement=Flipped())
-    await house.decode(**STAGED)
+    await house.decode(**POOLED)
     ask = house.desk.ask(prompt_ids(30), *BOTH, max_tokens=6)
     assert await ask.end("decode-0") == "digest_mismatch"
     assert ask.tokens == []
@@ -110,13 +115,11 @@ async def test_a_torn_write_is_caught_in_the_copy(house: House) -> None:
 
 async def test_a_write_after_the_copy_changes_nothing(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is checked is what was copied: in place, a late write could follow the check."""
-    _, decode = await pair(house)
-    landing = decode.worker.parts.landing
-    assert landing is not None
+    await pair(house)
 
     def copy_then_spoil(source: Any, target: Any, runs: Any) -> None:
         copy_pages(source, target, runs)
-        landing.pool.kv[:] = np.float32(np.nan)
+        source.kv[:] = np.float32(np.nan)
 
     monkeypatch.setattr(COPY, copy_then_spoil)
     await answers(house.desk.ask(prompt_ids(30), *BOTH, max_tokens=6))

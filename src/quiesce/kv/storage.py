@@ -126,6 +126,14 @@ class Pool:
         """Write `tag` for every layer group of `pages` (already checked to lie in the pool)."""
         self.tags[pages] = np.uint64(tag)
 
+    def discard(self) -> None:
+        """Give a shared pool's memory back to the kernel although others may map it, and close it.
+
+        What they write later is theirs: it takes memory again, which goes with their mapping.
+        """
+        self._memory.madvise(mmap.MADV_REMOVE)
+        self.close()
+
     def close(self) -> None:
         """Give the memory back; idempotent. Safe with views outstanding: they keep the mapping alive until they die.
 

@@ -7,10 +7,11 @@ import threading
 import time
 from collections.abc import Callable
 from enum import StrEnum
+from typing import Protocol
 
 import msgspec
 
-from quiesce.kv.runs import CopyRuns
+from quiesce.kv.runs import CopyRuns, Pages
 from quiesce.kv.storage import Pool
 from quiesce.transport.contract import Completion, Write
 from quiesce.transport.departure import Departure
@@ -76,6 +77,15 @@ FaultOrder = Hold | LetGo | Pace
 FaultEvent = Armed | Held | Landed
 
 
+class Job(Protocol):
+    """A write or a read, as far as faults look at it."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def target_pages(self) -> Pages: ...
+
+
 class Faults:
     """What transfer threads ask before each step. Orders come from the loop's thread, events go out by `tell`."""
 
@@ -102,8 +112,8 @@ class Faults:
                     self._pace, self._pace_most_s, self._pace_share = random.Random(seed), most_s, share
         self._tell(Armed())
 
-    def before(self, step: Step, write: Write) -> None:
-        """Wait here if this write is to be held before `step`."""
+    def before(self, step: Step, write: Job) -> None:
+        """Wait here if this write, or read, is to be held before `step`."""
         with self._changed:
             if self._hold.count < 1 or self._hold.step is not step:
                 return

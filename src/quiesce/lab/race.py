@@ -19,12 +19,16 @@ UNSAFE = ("--hold-deadline-s", "0.2", "--unsafe-release-on-timeout")
 
 
 class RaceReport(msgspec.Struct):
-    """What happened. `donor_pages` and `victim_pages` are decode's ranges when the late write landed."""
+    """What happened. `donor_pages` and `victim_pages` are decode's ranges when the late write landed.
+
+    `held` are pages that awaited a proof when the victim came: of the pool, and of what staged writes land in.
+    """
 
     solo: Answer
     victim: Answer
     donor_pages: tuple[PageRange, ...]
     victim_pages: tuple[PageRange, ...]
+    held: dict[str, int]
     drained: int
     unsafe: int
 
@@ -45,6 +49,7 @@ async def race(
     async with Client(cluster.url) as client:
         solo = await client.ask(victim)
         holder, donor_view = await _abort_mid_write(cluster, client, donor, held=held)
+        after = await cluster.snapshot("decode-0")
         answer, victim_view = await _answer_while_landing(cluster, client, victim, holder, stamp=stamp)
         await cluster.until("decode-0", lambda view: not view.rooms)
         report = RaceReport(
@@ -52,6 +57,7 @@ async def race(
             victim=answer,
             donor_pages=_owned(donor_view, "held", "reserved"),
             victim_pages=_owned(victim_view, "used"),
+            held={"pages": after.pages["held"], "landing": after.landing.get("held", 0)},
             drained=int(await client.metric("quiesce_releases_total", role="decode", proof="drained")),
             unsafe=int(await client.metric("quiesce_unsafe_releases_total")),
         )

@@ -3,6 +3,7 @@
 QUIESCE_LAB names, with commas, what else is broken: `no_admission` (prefill's door lets everything in),
 `stub_handoff` (a prompt that does not fit prefill's pool is reported as handed off, as in the incident),
 `unguarded_tcp`, `unguarded_mooncake` (decode places whatever comes from whoever knew a lease once),
+`hasty` (where decode reads, prefill's pages come back as soon as they are offered),
 `blind` (decode looks at no page tag)
 and, for `quiesce.lab.serve`, `unsalted` (tenants share prefixes). `gates`, alone: whatever reaches the worker waits
 until a story lets it in (`quiesce.lab.gate`).
@@ -25,10 +26,13 @@ from quiesce.lab.broken import broken_parts
 from quiesce.lab.fault_socket import FaultSocket
 from quiesce.lab.faults import Faults, FaultyMooncakeSender, FaultyNixlSender, FaultyPlacement, FaultyTcpSender
 from quiesce.lab.gate_socket import gated
+from quiesce.lab.hasty_prefill import HastyPrefill
+from quiesce.lab.read_faults import FaultyTcpLender, FaultyTcpPuller
 from quiesce.lab.stub_prefill import StubPrefill
 from quiesce.lab.unguarded import UnguardedLeases, UnguardedMooncakeReceiver
 from quiesce.protocol.admission import Limits
 from quiesce.transport.contract import Receiver, Sender
+from quiesce.transport.pulling import Lender, Puller
 from quiesce.transport.registry import backend
 from quiesce.transport.shm import ShmSender
 from quiesce.transport.tcp.receiver import TcpReceiver
@@ -42,10 +46,6 @@ from quiesce.worker.settings import Role, WorkerSettings
 ANY_LENGTH = 1 << 30
 THREADS = 4
 """So that one held write does not stop the others of its worker."""
-
-BREAKABLE = frozenset(
-    {"no_admission", "stub_handoff", "unguarded_tcp", "unguarded_mooncake", "blind", "unsalted", "gates"}
-)
 
 FAULTY: dict[str, Callable[[Pool, int, float, Faults], Sender]] = {
     "mooncake": FaultyMooncakeSender,
@@ -66,6 +66,28 @@ def faulty_sender(pool: Pool, settings: WorkerSettings) -> Sender:
     return ShmSender(pool, THREADS, settings.call_deadline_s, FaultyPlacement(faults))
 
 
+def faulty_lender(pool: Pool, settings: WorkerSettings) -> Lender:
+    """The product's lender; over tcp it takes orders from a fault socket."""
+    if backend(settings.transport).name != "tcp":
+        return PRODUCT.lender(pool, settings)
+    faults = FaultSocket(settings).faults
+    return FaultyTcpLender(pool, settings.data_host, settings.data_port, faults, pages_tls(settings))
+
+
+class FaultyPullers:
+    """The product's pullers; over tcp they take orders from one fault socket, of however many a life has."""
+
+    def __init__(self) -> None:
+        self._socket: FaultSocket | None = None
+
+    def __call__(self, pool: Pool, settings: WorkerSettings) -> Puller:
+        if backend(settings.transport).name != "tcp":
+            return PRODUCT.puller(pool, settings)
+        self._socket = self._socket or FaultSocket(settings)
+        told = self._socket.faults, pages_tls(settings)
+        return FaultyTcpPuller(pool, THREADS, settings.call_deadline_s, *told)
+
+
 def unguarded_tcp(pool: Pool, settings: WorkerSettings) -> Receiver:
     return TcpReceiver(pool, settings.data_host, settings.data_port, UnguardedLeases(), pages_tls(settings))
 
@@ -75,7 +97,8 @@ def unguarded_mooncake(pool: Pool, settings: WorkerSettings) -> Receiver:
 
 
 UNGUARDED = {"unguarded_tcp": unguarded_tcp, "unguarded_mooncake": unguarded_mooncake}
-BREAKABLE = frozenset({"no_admission", "stub_handoff", "blind", "unsalted", "gates", *UNGUARDED})
+PREFILLS: dict[str, type[PrefillWorker]] = {"stub_handoff": StubPrefill, "hasty": HastyPrefill}
+BREAKABLE = frozenset({"no_admission", "blind", "unsalted", "gates", *UNGUARDED, *PREFILLS})
 
 
 def _any_length(limits: Limits) -> Limits:
@@ -92,12 +115,15 @@ def composition(role: str, broken: frozenset[str]) -> Compose:
         make_blind()
     if role == "decode" and (unguarded := sorted(broken & UNGUARDED.keys())):
         return Compose(receiver=UNGUARDED[unguarded[0]])
+    if role == "decode":
+        return Compose(puller=FaultyPullers())
     if role != "prefill":
         return PRODUCT
     return Compose(
         sender=faulty_sender,
+        lender=faulty_lender,
         door_limits=_any_length if "no_admission" in broken else PRODUCT.door_limits,
-        prefill=StubPrefill if "stub_handoff" in broken else PrefillWorker,
+        prefill=next((kind for name, kind in PREFILLS.items() if name in broken), PrefillWorker),
     )
 
 

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 import msgspec
 
 from quiesce.errors import ConfigurationError
+from quiesce.kv.layout import Layout
 from quiesce.kv.storage import Pool
 from quiesce.protocol.hello import OVER_TLS, PULL, Capabilities
 from quiesce.transport import mori
@@ -18,10 +19,13 @@ from quiesce.transport.mooncake import library as mooncake
 from quiesce.transport.mooncake.receiver import MooncakeReceiver
 from quiesce.transport.mooncake.sender import MooncakeSender
 from quiesce.transport.nixl import library as nixl
+from quiesce.transport.nixl.lender import NixlLender
+from quiesce.transport.nixl.puller import NixlPuller
 from quiesce.transport.nixl.receiver import NixlReceiver
 from quiesce.transport.nixl.sender import NixlSender
 from quiesce.transport.pulling import Lender, Puller
 from quiesce.transport.shm import SHM_CAPABILITIES, ShmReceiver, ShmSender
+from quiesce.transport.shm_segments import SegmentReceiver
 from quiesce.transport.tcp.lender import TcpLender
 from quiesce.transport.tcp.puller import TcpPuller
 from quiesce.transport.tcp.receiver import TCP_CAPABILITIES, TcpReceiver
@@ -48,7 +52,8 @@ class Backend(msgspec.Struct, frozen=True):
     `reach` how far pages can travel. `library` is the distribution that it drives, `verified` the version of it that
     passed the conformance suite; both "" for what is all ours. `unverified()` says what of the configuration never did,
     `missing()` why it cannot run here; both "" when all is well. `secured(tls)` is the same backend with its pages
-    inside mutual TLS, under the name `secured_name`; None where pages cannot be encrypted.
+    inside mutual TLS, under the name `secured_name`; None where pages cannot be encrypted. `segmented(layout, pages)`
+    is a receiver that lends each staged lease memory of its own; None where all leases land in one pool.
     """
 
     name: str
@@ -65,6 +70,7 @@ class Backend(msgspec.Struct, frozen=True):
     puller: MakePuller | None = None
     lender: MakeLender | None = None
     secured: Callable[[Tls], Backend] | None = None
+    segmented: Callable[[Layout, int], SegmentReceiver] | None = None
 
 
 def secured_name(name: str) -> str:
@@ -91,6 +97,7 @@ _OURS = {
             shared_pool=True,
             fence="the writer's process is dead",
             reach="same host",
+            segmented=SegmentReceiver,
         ),
         Backend(
             *("tcp", TCP_CAPABILITIES, TcpSender, TcpReceiver),
@@ -118,6 +125,8 @@ _OURS = {
             library="nixl-cu12",
             verified=nixl.VERIFIED,
             unverified=nixl.unverified,
+            puller=NixlPuller,
+            lender=NixlLender,
             missing=_absent("nixl_cu12", nixl.REMEDY),
         ),
         Backend(

@@ -6,18 +6,14 @@ socket checks the uid) and to one trust domain.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import os
 import secrets
-import select
-import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from quiesce.errors import PeerUnusable, UsageError
+from quiesce.errors import UsageError
 from quiesce.ids import PageTag, Peer
 from quiesce.kv.runs import Pages, copy_runs
 from quiesce.kv.storage import Pool
@@ -28,31 +24,25 @@ from quiesce.transport.contract import Completion, Target, Write
 from quiesce.transport.descriptors import Descriptor, decode_descriptor, require_fit
 from quiesce.transport.flights import Flight, Flights
 from quiesce.transport.placement import Placement, Placing
+from quiesce.transport.shm_targets import CLOSED, SegmentTarget
+from quiesce.transport.shm_targets import ShmTarget as ShmTarget
+from quiesce.transport.writer_deaths import WriterDeaths
 
 SHM_CAPABILITIES = Capabilities(drain_ack=True, fence=True, source_fence=True, bounds_checked=True, authenticated=True)
 DEFAULT_CALL_DEADLINE_S = 30.0
+Mapped = ShmTarget | SegmentTarget
 
 logger = logging.getLogger(__name__)
 
 
-class ShmDescriptor(Descriptor, frozen=True):
-    """`nonce` names this pool's life: 32 hex digits. The memory itself comes as a file descriptor."""
+class ShmDescriptor(Descriptor, frozen=True, omit_defaults=True):
+    """`nonce` names this pool's life: 32 hex digits. The memory itself comes as a file descriptor.
+
+    `segmented`: what comes is a channel over which each lease gets memory of its own (`shm_targets`).
+    """
 
     nonce: str
-
-
-class ShmTarget:
-    """A peer's pool mapped here. `running` counts writes that may be copying into it (guarded by the sender)."""
-
-    def __init__(self, pool: Pool, nonce: str) -> None:
-        self.pool = pool
-        self.nonce = nonce
-        self.running = 0
-        self.closed = False
-
-    @property
-    def pages(self) -> int:
-        return self.pool.pages
+    segmented: bool = False
 
 
 class ShmSender:
@@ -73,8 +63,8 @@ class ShmSender:
     ) -> None:
         self._pool = pool
         self._placement = placement or Placement()
-        self._flights: Flights[ShmTarget, Write] = Flights(call_deadline_s)
-        self._targets: list[ShmTarget] = []
+        self._flights: Flights[Mapped, Write] = Flights(call_deadline_s)
+        self._targets: list[Mapped] = []
         self._lock = threading.Lock()  # guards `running` and `closed` of targets
         self._threads = [
             threading.Thread(target=self._run, name=f"transfer-{number}", daemon=True) for number in range(threads)
@@ -92,34 +82,39 @@ class ShmSender:
         """Writes that came back after their deadline had already ended them as failed_in_flight."""
         return self._flights.late_landings
 
-    def open_target(self, descriptor: bytes, fds: Sequence[int]) -> ShmTarget:
-        """Map a receiver's pool. `fds` stay the caller's. Raises HandshakeRefused when anything does not fit."""
+    def open_target(self, descriptor: bytes, fds: Sequence[int]) -> Mapped:
+        """Map a receiver's pool, or listen for its segments. `fds` stay the caller's.
+
+        Raises HandshakeRefused when anything does not fit.
+        """
         described = decode_descriptor(descriptor, ShmDescriptor)
         require_fit(described, self._pool.layout, fds, n_fds=1)
-        target = ShmTarget(Pool.attach(fds[0], described.layout, described.pages, described.slots), described.nonce)
+        target: Mapped
+        if described.segmented:
+            target = SegmentTarget(fds[0], described.layout, described.pages)
+        else:
+            target = ShmTarget(Pool.attach(fds[0], described.layout, described.pages, described.slots), described.nonce)
         self._targets.append(target)
         return target
 
     def launch(self, target: Target, write: Write) -> None:
         """Queue a write and return. Raises UsageError only for a target that this sender did not open."""
-        if not isinstance(target, ShmTarget):
+        if not isinstance(target, (ShmTarget, SegmentTarget)):
             raise UsageError(f"{target!r} was not opened by a shm sender")
         self._flights.launch(target, write, len(write.source_pages) * self._pool.layout.page_bytes)
 
     def completions(self) -> list[Completion]:
+        for target in self._targets:
+            target.tidy()
         return self._flights.completions()
 
     def close_target(self, target: Target) -> None:
-        """Nothing more begins; the mapping goes when the last running copy ends. Idempotent."""
-        if not isinstance(target, ShmTarget) or target not in self._targets:
+        """Nothing more begins; mappings go when their last running copy ends. Idempotent."""
+        if not isinstance(target, (ShmTarget, SegmentTarget)) or target not in self._targets:
             return
         self._targets.remove(target)
-        with self._lock:
-            target.closed = True
-            idle = target.running == 0
-        self._flights.drop_waiting(lambda flight: flight.target is target, "the target is closed")
-        if idle:
-            target.pool.close()
+        self._flights.drop_waiting(lambda flight: flight.target is target, CLOSED)
+        target.close()
 
     def close(self) -> None:
         """Join every thread: afterwards nobody reads `pool` (source_fence) nor writes a target. Idempotent."""
@@ -135,13 +130,16 @@ class ShmSender:
             outcome, error = self._place(flight)
             self._flights.land(flight, outcome, error)
 
-    def _place(self, flight: Flight[ShmTarget, Write]) -> tuple[Outcome, str]:
-        if not self._flights.depart(flight) or not self._enter(flight.target):
-            return Outcome.FAILED_QUIESCED, "the target is closed"
+    def _place(self, flight: Flight[Mapped, Write]) -> tuple[Outcome, str]:
+        if not self._flights.depart(flight):
+            return Outcome.FAILED_QUIESCED, CLOSED
+        memory = flight.target.enter(flight.job.tag)
+        if isinstance(memory, str):
+            return Outcome.FAILED_QUIESCED, memory
         try:
-            return self._place_checked(flight.job, flight.target.pool)
+            return self._place_checked(flight.job, memory)
         finally:
-            self._leave(flight.target)
+            flight.target.leave(flight.job.tag)
 
     def _place_checked(self, write: Write, target: Pool) -> tuple[Outcome, str]:
         placing: Placing | None = None
@@ -160,26 +158,8 @@ class ShmSender:
             return Outcome.FAILED_IN_FLIGHT if moved else Outcome.FAILED_QUIESCED, f"{type(error).__name__}: {error}"
         return Outcome.LANDED, ""
 
-    def _enter(self, target: ShmTarget) -> bool:
-        with self._lock:
-            target.running += not target.closed
-            return not target.closed
 
-    def _leave(self, target: ShmTarget) -> None:
-        with self._lock:
-            target.running -= 1
-            last = target.closed and target.running == 0
-        if last:
-            target.pool.close()
-
-
-class _Watched(msgspec.Struct):
-    pidfd: int
-    on_dead: Callable[[Peer], None]
-    loop: asyncio.AbstractEventLoop
-
-
-class ShmReceiver:
+class ShmReceiver(WriterDeaths):
     """Lends `pool` to writers and learns of their deaths (see `contract.Receiver`).
 
     A writer's death is a fence here, and only here: a shm write is a plain CPU store of the writer's own threads into
@@ -194,10 +174,9 @@ class ShmReceiver:
         """`pool` was made by `Pool.shared` (else UsageError) and outlives the receiver."""
         if pool.fd < 0:
             raise UsageError("a shm receiver needs a shared pool")
+        super().__init__()
         self._pool = pool
         self._descriptor = encode_descriptor(pool)
-        self._watched: dict[Peer, _Watched] = {}
-        self._dead: set[Peer] = set()
 
     def describe(self, peer: Peer) -> tuple[bytes, list[int]]:
         return self._descriptor, [self._pool.fd]
@@ -211,66 +190,6 @@ class ShmReceiver:
 
     def disarm(self, tag: PageTag) -> None:
         """Nothing to do."""
-
-    def watch(
-        self,
-        peer: Peer,
-        pidfd: int,
-        on_dead: Callable[[Peer], None],
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        """Takes over `pidfd`. A peer that comes again (a new stream of the same life) only changes its `on_dead`."""
-        if peer in self._dead:
-            os.close(pidfd)
-            loop.call_soon(on_dead, peer)
-        elif peer in self._watched:
-            os.close(pidfd)
-            self._watched[peer].on_dead = on_dead
-        else:
-            self._watched[peer] = _Watched(pidfd, on_dead, loop)
-            loop.add_reader(pidfd, self._died, peer)
-
-    def kill(self, peer: Peer) -> None:
-        """SIGKILL by pidfd, so no other process that got the number since can be hit."""
-        if peer in self._dead:
-            return
-        if peer not in self._watched:
-            raise PeerUnusable(f"{peer} is not watched, so it cannot be killed", took_effect=False)
-        try:
-            signal.pidfd_send_signal(self._watched[peer].pidfd, signal.SIGKILL)
-        except ProcessLookupError:
-            return  # dead already; the pidfd is readable and says so
-        except OSError as error:
-            raise PeerUnusable(f"{peer} cannot be killed: {error}", took_effect=False) from error
-
-    def is_dead(self, peer: Peer) -> bool:
-        """Looks at the pidfd itself, so it may know before `on_dead` is called."""
-        if peer in self._dead:
-            return True
-        watched = self._watched.get(peer)
-        return watched is not None and _is_readable(watched.pidfd)
-
-    def close(self) -> None:
-        """Stop watching; no `on_dead` is called any more. Idempotent."""
-        for peer in list(self._watched):
-            self._unwatch(peer)
-
-    def _died(self, peer: Peer) -> None:
-        on_dead = self._watched[peer].on_dead
-        self._unwatch(peer)
-        self._dead.add(peer)
-        on_dead(peer)
-
-    def _unwatch(self, peer: Peer) -> None:
-        watched = self._watched.pop(peer)
-        watched.loop.remove_reader(watched.pidfd)
-        os.close(watched.pidfd)
-
-
-def _is_readable(fd: int) -> bool:
-    poll = select.poll()
-    poll.register(fd, select.POLLIN)
-    return bool(poll.poll(0))
 
 
 def encode_descriptor(pool: Pool) -> bytes:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from quiesce.kv.layout import Layout
 from quiesce.kv.storage import Pool
 from quiesce.protocol.admission import Limits
 from quiesce.protocol.hello import PULL
@@ -14,6 +15,8 @@ from quiesce.transport.pulling import Lender, Puller
 from quiesce.transport.registry import pulling
 from quiesce.worker.decode import DecodeWorker
 from quiesce.worker.intake import MakeIntake
+from quiesce.worker.landing_memory import LandingSpace
+from quiesce.worker.landing_space import landing_space
 from quiesce.worker.outlet import MakeOutlet
 from quiesce.worker.prefill import PrefillWorker
 from quiesce.worker.process import Parts
@@ -52,6 +55,7 @@ class Compose(msgspec.Struct, frozen=True):
 
     sender: Callable[[Pool, WorkerSettings], Sender] = _sender
     receiver: Callable[[Pool, WorkerSettings], Receiver] = _receiver
+    landing: Callable[[WorkerSettings, Layout, int], LandingSpace] = landing_space
     lender: Callable[[Pool, WorkerSettings], Lender] = _lender
     puller: Callable[[Pool, WorkerSettings], Puller] = _puller
     door_limits: Callable[[Limits], Limits] = _admit_as_sized
@@ -62,7 +66,8 @@ class Compose(msgspec.Struct, frozen=True):
         """How a prompt's pages come to a decode worker."""
         if parts.settings.transfer == PULL:
             return lambda host, landing, record: PullIntake(host, landing, parts, self.puller, record)
-        receiver = self.receiver(parts.pool if parts.landing is None else parts.landing.pool, parts.settings)
+        written = parts.pool if parts.landing is None else parts.landing.where
+        receiver = self.receiver(written, parts.settings) if isinstance(written, Pool) else written
         return lambda host, landing, record: PushIntake(host, landing, parts, receiver, record)
 
     def outlet(self, parts: Parts) -> MakeOutlet:

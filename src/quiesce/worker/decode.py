@@ -9,14 +9,14 @@ import time
 import msgspec
 
 from quiesce.control.whereabouts import Whereabouts
-from quiesce.errors import OutOfPages, RequestRejected, invariant
+from quiesce.errors import OutOfPages, PeerUnusable, RequestRejected, invariant
 from quiesce.ids import Attempt, RequestId
 from quiesce.kv.allocator import PageState
 from quiesce.kv.prefix_cache import Reader
-from quiesce.kv.runs import Pages, pack_runs
+from quiesce.kv.runs import Pages
 from quiesce.protocol.dispatch import Accepted, Load, Peers, RoomView, WorkerFrame, WorkerSnapshot
 from quiesce.protocol.hello import PULL
-from quiesce.protocol.messages import Envelope, Failure, Fault, Lease
+from quiesce.protocol.messages import Envelope, Failure, Fault
 from quiesce.protocol.receiver_io import Abandon, Attach, Finished, Reserve
 from quiesce.telemetry.logs import ids
 from quiesce.worker.generating import GeneratingWorker
@@ -58,13 +58,15 @@ class DecodeWorker(GeneratingWorker):
         self._waiting: PriorityQueue[RequestId, Waiting] = PriorityQueue()
         self._attempts: dict[RequestId, Attempt] = {}
         self._reserving: Handoff | None = None
-        self._landing: Landing = DirectLanding(parts.pool, parts.allocator, told=self.settings.transfer != PULL)
-        if parts.landing is not None:
-            told = self.telemetry, self.pool_changed
-            self._landing = StagedLanding(parts.landing, parts.pool, parts.allocator, *told)
+        self._landing = self._landing_of(parts)
         self.intake = make_intake(self, self._landing, self.trace.record)
         self.streams = PrefillStreams(parts, self.intake, self)
         self.where = Whereabouts(self.streams.expect)
+
+    def _landing_of(self, parts: Parts) -> Landing:
+        if parts.landing is None:
+            return DirectLanding(parts.pool, parts.allocator, told=self.settings.transfer != PULL)
+        return StagedLanding(parts.landing, parts.pool, parts.allocator, self.telemetry, self.pool_changed)
 
     # ------------------------------------------------------------ the door
 
@@ -96,20 +98,25 @@ class DecodeWorker(GeneratingWorker):
         """Reserve for waiting requests, in their order, while pages and seats last; nobody passes the first."""
         while self._waiting and self._may_reserve():
             waiting = self._waiting.first
-            if not self.streams.grants_of(waiting.request.submit.prefill):
-                self._waiting.pop_first()
-                self.tell_failed(waiting.request.id, PAIR_LOST)
-                continue
-            if not self.has_room_for(waiting.request.prompt_tokens):
-                self._waiting.pop_first()
-                self.tell_failed(waiting.request.id, self.no_room())
-                continue
+            failure = self._hopeless(waiting.request)
             try:
-                reader, places = self._take_places(waiting.request, waiting.generation)
+                taken = None if failure else self._take_places(waiting.request, waiting.generation)
             except OutOfPages:
                 return
+            except PeerUnusable as error:
+                log.warning("a lease cannot be passed on", extra=ids(request=waiting.request.id, reason=error))
+                failure, taken = PAIR_LOST, None
             self._waiting.pop_first()
-            self._reserve(waiting, reader, places)
+            if taken is not None:
+                self._reserve(waiting, *taken)
+            elif failure is not None:
+                self.tell_failed(waiting.request.id, failure)
+
+    def _hopeless(self, request: Request) -> Failure | None:
+        """Why nothing can ever be reserved for it."""
+        if not self.streams.grants_of(request.submit.prefill):
+            return PAIR_LOST
+        return None if self.has_room_for(request.prompt_tokens) else self.no_room()
 
     def _may_reserve(self) -> bool:
         """Hand-offs under way and running sequences share a bounded number of rows; held attempts take none."""
@@ -124,10 +131,17 @@ class DecodeWorker(GeneratingWorker):
         try:
             if not self.may_take(n_pages, request, generation):
                 raise OutOfPages(f"{n_pages} pages are wanted")
-            return reader, self._landing.take(n_pages, request.id)
+            places = self._landing.take(n_pages, request.id)
         except OutOfPages:
             reader.leave()
             raise
+        try:
+            self.intake.arm(places, self.streams.grants_of(request.submit.prefill))
+        except PeerUnusable:
+            self._landing.give_up(places)
+            reader.leave()
+            raise
+        return reader, places
 
     def has_room_for(self, prompt_tokens: int) -> bool:
         return self._landing.has_room_for(self.parts.pool.layout.pages_for(prompt_tokens))
@@ -155,11 +169,9 @@ class DecodeWorker(GeneratingWorker):
         return reader
 
     def _reserve(self, waiting: Waiting, reader: Reader, places: Places) -> None:
-        request, leased = waiting.request, places.lease
+        request = waiting.request
         self.count_prefix(reader)
-        self._reserving = Handoff(request, waiting.generation, places, reader)
-        self.intake.arm(places)
-        lease = Lease(leased.tag, len(leased.pages), pack_runs(leased.pages), places.seat)
+        self._reserving, lease = Handoff(request, waiting.generation, places, reader), self._landing.published(places)
         grants = self.streams.grants_of(request.submit.prefill)
         held_tokens = self._reserving.held_pages * self.settings.page_size
         whole = request.prompt_tokens

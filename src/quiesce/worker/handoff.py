@@ -16,8 +16,8 @@ from quiesce.worker.sequence import Generation, Sequence
 
 
 class Places(msgspec.Struct, frozen=True, eq=False):
-    """Memory of one hand-off: the `lease` that peers may write, its metadata slot `seat`, and the pool's pages that
-    its `context` is read from. Landed directly, lease and context are one allocation.
+    """Memory of one hand-off: the `lease` that peers may write, its `seat`, and the pool's pages that its `context` is
+    read from. Landed directly, lease and context are one allocation.
     """
 
     lease: Allocation

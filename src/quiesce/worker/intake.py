@@ -54,8 +54,8 @@ class Intake(Protocol):
     def is_shut_out(self, prefill: Peer) -> bool:
         """Whether nothing may come from this life any more."""
 
-    def arm(self, places: Places) -> None:
-        """A lease is about to be published."""
+    def arm(self, places: Places, grants: tuple[Peer, ...]) -> None:
+        """A lease will be published to `grants`. Raises PeerUnusable when one cannot be let in, and then nobody is."""
 
     def feed(self, event: DecodeInput) -> None:
         """Advance the machine."""

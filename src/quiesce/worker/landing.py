@@ -13,9 +13,10 @@ from quiesce.integrity.coverage import check_coverage
 from quiesce.kv.allocator import PageAllocator, PageState
 from quiesce.kv.layout import Layout
 from quiesce.kv.storage import Pool
-from quiesce.protocol.messages import Failure
+from quiesce.protocol.messages import Failure, Lease
 from quiesce.protocol.receiver_io import Verify
 from quiesce.worker.handoff import Handoff, Places
+from quiesce.worker.landing_memory import SharedMemory
 from quiesce.worker.seats import Seats
 
 Then = Callable[[Failure | None], None]
@@ -33,6 +34,12 @@ class Landing(Protocol):
 
     def take(self, n_pages: int, owner: str) -> Places:
         """Pages and a seat, all of them or nothing. Raises OutOfPages."""
+
+    def give_up(self, places: Places) -> None:
+        """Undo `take`: it was published to nobody."""
+
+    def published(self, places: Places) -> Lease:
+        """The lease as peers are told it."""
 
     def verify(self, handoff: Handoff, verify: Verify, then: Then) -> None:
         """Ask the memory itself (rule 11), and call `then` with what is wrong, or None; perhaps later."""
@@ -73,6 +80,7 @@ class DirectLanding:
         self._told = told
         self._pool = pool
         self._allocator = allocator
+        self._memory = SharedMemory(pool)
         self._seats = Seats(pool.slots)
 
     @property
@@ -85,6 +93,13 @@ class DirectLanding:
     def take(self, n_pages: int, owner: str) -> Places:
         pages = self._allocator.allocate(n_pages, owner, PageState.RESERVED)
         return Places(pages, pages, self._seats.take())
+
+    def give_up(self, places: Places) -> None:
+        self._allocator.release(places.context.pages)
+        self._seats.give_back(places.seat)
+
+    def published(self, places: Places) -> Lease:
+        return self._memory.published(places.lease, places.seat)
 
     def verify(self, handoff: Handoff, verify: Verify, then: Then) -> None:
         lease = handoff.lease

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from functools import partial
 
 import msgspec
 
@@ -69,10 +70,25 @@ class LenderExecutor(PrefillExecutor):
         else:
             about = ids(attempt=revoke.key.attempt, peer=revoke.key.decode, pages=revoke.lease.pages)
             log.info("holding until decode says that it reads no more", extra=about)
+            late = partial(self._quarantine, revoke.key)
+            self._timers.start(_clock_of(revoke.key), "hold", self._settings.hold_deadline_s, late)
+
+    def _quarantine(self, key: AttemptKey) -> None:
+        """No proof came in time: out of circulation, counted, until one comes or this life ends."""
+        self._host.source_poisoned(key)
+        self._telemetry.inc("quiesce_quarantined_attempts")
+        about = ids(attempt=key.attempt, peer=key.decode, pages=self._windows[key].pages)
+        log.warning("quarantined until decode says that it reads no more", extra=about)
 
     def _take_back(self, back: TakeBack) -> None:
         self._transport.take_back(back.lease.tag)
+        self._timers.stop(_clock_of(back.key))
         window = self._windows.pop(back.key)
         window.job.take_back(back.key)
         about = {"attempt": back.key.attempt, "pages": window.pages}
         self._telemetry.spans.record(window.job.request.id, "lent", window.since_s, **about)
+
+
+def _clock_of(key: AttemptKey) -> tuple[str, AttemptKey]:
+    """A subject of its own: the machine's clocks of the attempt stop without this one."""
+    return "window", key

@@ -20,7 +20,6 @@ from quiesce.control.whereabouts import Places
 from quiesce.errors import ConfigurationError, PeerUnusable
 from quiesce.ids import mint_first_tag, mint_incarnation
 from quiesce.kv.allocator import PageAllocator
-from quiesce.kv.layout import Layout
 from quiesce.kv.storage import Pool
 from quiesce.protocol.dispatch import Attach
 from quiesce.protocol.hello import Hello, OtherVersion
@@ -32,6 +31,7 @@ from quiesce.transport.registry import backend, require_transfer, require_truste
 from quiesce.worker.aggregated import AggregatedWorker
 from quiesce.worker.compose import PRODUCT, Compose
 from quiesce.worker.decode import DecodeWorker
+from quiesce.worker.landing_space import written_pool
 from quiesce.worker.loading import Loaded, load
 from quiesce.worker.peer_discovery import hear_of
 from quiesce.worker.peers import peers_of
@@ -41,15 +41,10 @@ from quiesce.worker.reach import check_reach, check_security, security_of, warn,
 from quiesce.worker.registering import Registrations
 from quiesce.worker.settings import WorkerSettings
 from quiesce.worker.sizes import decide_limits
-from quiesce.worker.staged_landing import LandingMemory
 
 log = logging.getLogger(__name__)
 
 Worker = PrefillWorker | DecodeWorker | AggregatedWorker
-
-MOST_SEATS = 65_536
-"""Seats of a decode worker: as many as pages, so that held and quarantined attempts, which keep both, run out of pages
-(which are counted and budgeted) before they run out of seats."""
 
 WORN_OUT = 1
 """Exit code of a worker that ends by itself, for its supervisor to start it again."""
@@ -84,10 +79,9 @@ def assemble(settings: WorkerSettings, compose: Compose = PRODUCT, loaded: Loade
     pages = layout.pages_for(limits.pool_tokens)
     landing = None
     if limits.landing_tokens:
-        landed_in = _written_pool(settings, layout, layout.pages_for(limits.landing_tokens))
-        landing = LandingMemory(landed_in, PageAllocator(landed_in.pages, mint_first_tag()))
+        landing = compose.landing(settings, layout, layout.pages_for(limits.landing_tokens))
     if settings.role == "decode" and landing is None:
-        pool = _written_pool(settings, layout, pages)
+        pool = written_pool(settings, layout, pages)
     else:
         pool = Pool.private(layout, pages)
     engine.bind(pool)
@@ -106,12 +100,6 @@ def assemble(settings: WorkerSettings, compose: Compose = PRODUCT, loaded: Loade
         security_of(settings),
         landing,
     )
-
-
-def _written_pool(settings: WorkerSettings, layout: Layout, pages: int) -> Pool:
-    """A pool that peers write to, with a metadata slot for each hand-off."""
-    make = Pool.shared if backend(settings.transport).shared_pool else Pool.private
-    return make(layout, pages, min(pages, MOST_SEATS))
 
 
 def check_settings(settings: WorkerSettings) -> None:

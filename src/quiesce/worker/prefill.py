@@ -54,8 +54,8 @@ class PrefillWorker(WorkerProcess):
         self.feed(Arrived(request.id, request.room, request.digest))
 
     def _queued(self) -> int:
-        """Requests that wait or are at work. In quarantine nobody waits for a turn."""
-        return sum(not job.poisoned for job in self.jobs.values())
+        """Requests that wait or are at work. What is lent, or in quarantine, waits for no turn here."""
+        return sum(not (job.poisoned or job.lent_to) for job in self.jobs.values())
 
     def refused(self, request: Request, failure: Failure) -> None:
         """Its destination may be on its way here: whoever asks is told (rule 8)."""
@@ -108,9 +108,9 @@ class PrefillWorker(WorkerProcess):
         self.forget(request)
 
     def source_poisoned(self, key: AttemptKey) -> None:
-        """A write of unknown fate may read the source for ever: quarantined until a fence, or the end of this life."""
+        """What has an unknown fate may read the source for ever: quarantined until a proof, or the end of this life."""
         for job in self.jobs.values():
-            if key in job.places and job.reader is not None:
+            if (key in job.places or key in job.lent_to) and job.reader is not None:
                 job.poisoned = True
                 self.parts.allocator.mark(job.own_pages, PageState.QUARANTINED)
                 job.reader.condemn()

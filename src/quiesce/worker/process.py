@@ -36,11 +36,11 @@ from quiesce.telemetry.logs import ids, origin
 from quiesce.telemetry.metrics import Telemetry
 from quiesce.worker.compute import Compute
 from quiesce.worker.grammars import GrammarThread
+from quiesce.worker.landing_memory import LandingSpace
 from quiesce.worker.links import Link, Links
 from quiesce.worker.prompt import Chunk
 from quiesce.worker.request import ROUTER_GONE, Request, rejection
 from quiesce.worker.settings import WorkerSettings
-from quiesce.worker.staged_landing import LandingMemory
 from quiesce.worker.timers import Timers
 from quiesce.worker.trace_ring import TraceRing
 
@@ -67,7 +67,7 @@ class Parts:
         limits: Limits,
         telemetry: Telemetry,
         security: Security = LOCAL,
-        landing: LandingMemory | None = None,
+        landing: LandingSpace | None = None,
     ) -> None:
         self.settings = settings
         self.incarnation = incarnation

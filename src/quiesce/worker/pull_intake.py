@@ -68,7 +68,7 @@ class PullIntake:
     def is_shut_out(self, prefill: Peer) -> bool:
         return False
 
-    def arm(self, places: Places) -> None:
+    def arm(self, places: Places, grants: tuple[Peer, ...]) -> None:
         """Nothing: the lease is published to nobody."""
 
     def feed(self, event: DecodeInput) -> None:

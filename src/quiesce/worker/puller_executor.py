@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
 
 import msgspec
 
@@ -95,10 +94,7 @@ class PullerExecutor(DecodeExecutor):
 
     def settle_reads(self) -> None:
         """Completions wait: feed each to the machine, once."""
-        self._settle(self._endpoint.completions())
-
-    def _settle(self, completions: Iterable[Completion]) -> None:
-        for completion in completions:
+        for completion in self._endpoint.completions():
             reading = self._reads.pop(completion.id)
             self._tell(reading, completion)
             self._host.feed(ReadSettled(reading.attempt, reading.read, completion.outcome))
@@ -134,8 +130,10 @@ class PullerExecutor(DecodeExecutor):
             return
         about = ids(attempt=attempt, peer=", ".join(map(str, peers)), count=others)
         log.warning("decode closes its own endpoint: so many reads of others fail with it", extra=about)
-        self._settle(self._endpoint.renew())
-        self._host.feed(EndpointClosed())
+        for completion in self._endpoint.renew():
+            self._tell(self._reads.pop(completion.id), completion)
+        self._reads.clear()
+        self._host.feed(EndpointClosed())  # says of every read all there is to say
 
 
 def _unpacked(lease: Lease, source_pages: int) -> Pages | None:

@@ -16,6 +16,7 @@ from quiesce.protocol.receiver import ReceiverState
 from quiesce.protocol.receiver_io import FenceProved, ReceiverEffect
 from quiesce.telemetry.logs import ids
 from quiesce.transport.contract import Receiver
+from quiesce.transport.shm_segments import SegmentReceiver
 from quiesce.worker.driver import Driver
 from quiesce.worker.handoff import Places
 from quiesce.worker.intake import DecodeInput, IntakeHost
@@ -78,8 +79,12 @@ class PushIntake:
     def is_shut_out(self, prefill: Peer) -> bool:
         return self._transport.is_dead(prefill)
 
-    def arm(self, places: Places) -> None:
-        self._transport.arm(places.lease.tag, places.lease.pages, places.seat)
+    def arm(self, places: Places, grants: tuple[Peer, ...]) -> None:
+        lease = places.lease
+        if isinstance(self._transport, SegmentReceiver):
+            self._transport.lend(lease.tag, len(lease.pages), grants)
+        else:
+            self._transport.arm(lease.tag, lease.pages, places.seat)
 
     def feed(self, event: DecodeInput) -> None:
         self.driver.feed(event)

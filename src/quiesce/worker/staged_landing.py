@@ -17,23 +17,16 @@ from quiesce.integrity.coverage import check_payload, check_stamps
 from quiesce.kv.allocator import PageAllocator, PageState
 from quiesce.kv.runs import copy_runs
 from quiesce.kv.storage import Pool, copy_pages
-from quiesce.protocol.messages import Failure
+from quiesce.protocol.messages import Failure, Lease
 from quiesce.protocol.receiver_io import Verify
 from quiesce.telemetry.metrics import Telemetry
 from quiesce.worker.handoff import Handoff, Places
 from quiesce.worker.landing import Then, expected_pages, give_back_context
+from quiesce.worker.landing_memory import LandingSpace, Window, memory_of
 from quiesce.worker.seats import Seats
 
 STATES = ("free", "reserved", "held", "quarantined")
 """Of a landing page: nobody ever reads it in place, so it is never used nor cached."""
-
-
-class LandingMemory:
-    """What a transport's receiver is given instead of the pool: pages of the same layout, and who has them."""
-
-    def __init__(self, pool: Pool, allocator: PageAllocator) -> None:
-        self.pool = pool
-        self.allocator = allocator
 
 
 class StagedLanding:
@@ -41,18 +34,19 @@ class StagedLanding:
 
     def __init__(
         self,
-        memory: LandingMemory,
+        space: LandingSpace,
         pool: Pool,
         allocator: PageAllocator,
         telemetry: Telemetry,
         changed: Callable[[], None],
     ) -> None:
-        self._memory = memory
+        self._landing = space.allocator
+        self._memory = memory_of(space)
         self._pool = pool
         self._allocator = allocator
         self._telemetry = telemetry
         self._changed = changed
-        self._seats = Seats(memory.pool.slots)
+        self._seats = Seats(space.seats)
         self._copying: dict[Handoff, list[Callable[[], None]]] = {}  # and what waits for the end of its copy
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="landing")
 
@@ -63,18 +57,25 @@ class StagedLanding:
         return self._seats.free
 
     def has_room_for(self, n_pages: int) -> bool:
-        return n_pages <= min(self._allocator.usable_pages, self._memory.allocator.usable_pages)
+        return n_pages <= min(self._allocator.usable_pages, self._landing.usable_pages)
 
     def take(self, n_pages: int, owner: str) -> Places:
         """Landing pages and context pages together: who has one never waits for the other, so nobody waits in a ring.
 
         Context pages are taken now so that a commit, which gives landing pages back, never waits for anything.
         """
-        landing = self._memory.allocator
-        if n_pages > landing.free_pages:
-            raise OutOfPages(f"{n_pages} landing pages are needed and {landing.free_pages} are free")
+        if n_pages > self._landing.free_pages:
+            raise OutOfPages(f"{n_pages} landing pages are needed and {self._landing.free_pages} are free")
         context = self._allocator.allocate(n_pages, owner, PageState.RESERVED)
-        return Places(landing.allocate(n_pages, owner, PageState.RESERVED), context, self._seats.take())
+        return Places(self._landing.allocate(n_pages, owner, PageState.RESERVED), context, self._seats.take())
+
+    def give_up(self, places: Places) -> None:
+        self._allocator.release(places.context.pages)
+        self._landing.release(places.lease.pages)
+        self._seats.give_back(places.seat)
+
+    def published(self, places: Places) -> Lease:
+        return self._memory.published(places.lease, places.seat)
 
     # ------------------------------------------------------------ verification
 
@@ -82,16 +83,18 @@ class StagedLanding:
         """Copy to private pages, then look at the copy: what is checked cannot be written any more by anybody."""
         invariant(bool(verify.payload_digest), "read_own", "staged landing needs the payload's digest")
         self._copying[handoff] = []
-        copied = asyncio.get_running_loop().run_in_executor(self._thread, self._copy_and_check, handoff, verify)
+        landed, loop = self._memory.window(handoff.lease, handoff.seat), asyncio.get_running_loop()
+        copied = loop.run_in_executor(self._thread, self._copy_and_check, landed, handoff, verify)
         since_s = time.monotonic()
         copied.add_done_callback(lambda done: self._copied(handoff, since_s, done, then))
 
-    def _copy_and_check(self, handoff: Handoff, verify: Verify) -> Failure | None:
+    def _copy_and_check(self, landed: Window, handoff: Handoff, verify: Verify) -> Failure | None:
         """In the landing thread. Each word of the landing pages is read once; the digest is of what was read."""
-        lease, own, landing = handoff.lease, handoff.own_pages, self._memory.pool
-        copy_pages(landing, self._pool, copy_runs(lease.pages, own))
-        about = (expected_pages(handoff, landing.layout), handoff.request.prompt_tokens, verify.first_token)
-        failure = check_stamps(landing, lease.pages, lease.tag, handoff.seat, *about, verify.payload_digest)
+        own = handoff.own_pages
+        copy_pages(landed.pool, self._pool, copy_runs(landed.pages, own))
+        about = (expected_pages(handoff, self._pool.layout), handoff.request.prompt_tokens, verify.first_token)
+        where = (landed.pages, handoff.lease.tag, landed.slot)
+        failure = check_stamps(landed.pool, *where, *about, verify.payload_digest)
         failure = failure or check_payload(self._pool, own, verify.payload_digest)
         self._pool.stamp(own, handoff.context.tag)
         return failure
@@ -108,11 +111,11 @@ class StagedLanding:
 
     def hold(self, handoff: Handoff) -> None:
         """Nothing remote can write to the context's pages: they need no proof."""
-        self._memory.allocator.mark(handoff.lease.pages, PageState.HELD)
+        self._landing.mark(handoff.lease.pages, PageState.HELD)
         self._when_copied(handoff, self._free_context)
 
     def quarantine(self, handoff: Handoff) -> None:
-        self._memory.allocator.mark(handoff.lease.pages, PageState.QUARANTINED)
+        self._landing.mark(handoff.lease.pages, PageState.QUARANTINED)
 
     def commit(self, handoff: Handoff) -> None:
         self._free_lease(handoff)
@@ -134,18 +137,19 @@ class StagedLanding:
         self._changed()
 
     def _free_lease(self, handoff: Handoff) -> None:
-        self._memory.allocator.release(handoff.lease.pages)
+        self._memory.reclaim(handoff.lease)
+        self._landing.release(handoff.lease.pages)
         self._seats.give_back(handoff.seat)
         self._changed()
 
     # ------------------------------------------------------------ views
 
     def pages(self) -> dict[str, int]:
-        counts = self._memory.allocator.counts()
+        counts = self._landing.counts()
         return {state: counts[state] for state in STATES}
 
     def over_budget(self, share: float) -> str:
-        quarantined, pages = self._memory.allocator.counts()["quarantined"], self._memory.pool.pages
+        quarantined, pages = self._landing.counts()["quarantined"], self._landing.pages
         if quarantined <= share * pages:
             return ""
         return f"{quarantined} of {pages} landing pages are quarantined, over --quarantine-budget"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from quiesce.ids import AttemptKey
+from quiesce.ids import AttemptKey, Peer
 from quiesce.lab.explorer.lives import shown
 from quiesce.lab.explorer.reads import Fetch
 from quiesce.protocol.invariants import Flight
@@ -68,6 +68,8 @@ def _one(thing: Any) -> str:
             return _message(thing)
         case AttemptKey():
             return _subject(thing)
+        case Peer():
+            return shown(thing)
         case Fetch(flight=flight, state=state):
             told = "" if state == "known" else f" ({state})"
             return f"read {flight.write} of {_subject(flight.key)} from {shown(flight.sender)}{told}"

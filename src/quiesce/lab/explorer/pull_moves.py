@@ -105,15 +105,13 @@ def of_windows(world: World, k: int) -> Iterator[Step]:
     """The backend revokes what it was asked to revoke, if it can."""
     side = world.prefills[k]
     for key in sorted(side.revoking):
-        yield Move("revoke", f"p{k}'s window for", key), _revoked(world, k, (key,))
+        yield Move("revoke", side.me, key), _revoked(world, k, (key,))
 
 
 def _revoked(world: World, k: int, keys: tuple[AttemptKey, ...]) -> World:
     side = world.prefills[k]
     after = world.but(air=world.do(reads.revoke, world.air, side.me, keys))
-    for key in keys:
-        after = after.worked(k, world.do(prefill_side.revoke, after.prefills[k], key))
-    return after
+    return after.worked(k, world.do(prefill_side.revoke, side, *keys))
 
 
 def close_lender(world: World, k: int) -> World:

@@ -9,7 +9,7 @@ from quiesce.ids import Attempt, AttemptKey, Digest, Incarnation, PageTag, Peer
 from quiesce.lab.explorer.lives import life
 from quiesce.lab.explorer.world import World
 from quiesce.protocol.invariants import Flight
-from quiesce.protocol.messages import Body, Done, Envelope, Fail, OpenAttempts, Publish
+from quiesce.protocol.messages import Ask, Body, Done, Envelope, Fail, Offer, OpenAttempts, Publish
 from quiesce.protocol.reasons import kind_of
 
 LIVES = {life(kind, index, number): number for kind in "de" for index in range(10) for number in range(10)}
@@ -26,6 +26,7 @@ class Names:
         config = world.config
         self._requests = dict(known or {})
         self._ranks = config.ranks
+        self._what = "read" if config.pull else "write"
         self._prompts = {each.digest: each.prompt for each in config.requests}
         self._digests = {each.name: each.digest for each in config.requests}
         for number, attempt in world.receiver.attempts.items():
@@ -74,7 +75,8 @@ class Names:
     # ------------------------------------------------------------ what
 
     def write(self, flight: Flight, how: str = "") -> str:
-        return f"write {flight.write}{how} ({self.key(flight.key)}, {self.prefill(flight.sender)})"
+        """A write, or in pull a read."""
+        return f"{self._what} {flight.write}{how} ({self.key(flight.key)}, {self.prefill(flight.sender)})"
 
     def message(self, message: Envelope) -> str:
         """`ABORT A to prefill 0 (A open)`; what is in brackets tells messages apart that look alike without it."""
@@ -95,7 +97,9 @@ class Names:
         match body:
             case Fail(failure=failure, poisoned=poisoned):
                 return (failure.code, "poisoned") if poisoned else (failure.code,)
-            case Done(digest=digest) | Publish(digest=digest) if digest != self._digests.get(name, digest):
+            case Done(digest=digest) | Publish(digest=digest) | Ask(digest=digest) | Offer(digest=digest) if (
+                digest != self._digests.get(name, digest)
+            ):
                 return (f"of {self.digest(digest)}",)
         return ()
 

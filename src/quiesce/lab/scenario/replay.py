@@ -138,7 +138,7 @@ def replayed(scenario: Scenario, patches: Iterable[Patch], path: str = "scenario
 
 def in_place(config: Config) -> Config:
     """The world in which nothing is left out, where what is left out is a property of the world."""
-    return replace(config, unsafe=False, fresh=True)
+    return replace(config, unsafe=False, fresh=True, refuses=True)
 
 
 def _retold(story: Story, course: Course) -> Course:

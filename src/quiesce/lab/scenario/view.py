@@ -9,9 +9,9 @@ from msgspec.structs import replace as changed
 
 from quiesce.lab.explorer.world import World
 from quiesce.lab.scenario.names import Names
-from quiesce.lab.scenario.wording import brief, notice
-from quiesce.protocol import invariants, receiver_rules
-from quiesce.protocol.attempt import AttemptState, Phase
+from quiesce.lab.scenario.wording import JOIN, brief, notice, revoke
+from quiesce.protocol import invariants, receiver_rules, sender_rules
+from quiesce.protocol.attempt import AttemptState, Phase, PullState
 from quiesce.protocol.record import Record, RequestState
 
 View = dict[str, str]
@@ -61,16 +61,21 @@ def _decode(world: World, names: Names) -> Iterator[tuple[str, str]]:
         yield f"decode, {names.attempt(world.receiver.incarnation, number)}", _attempt(attempt, world, names)
 
 
-def _attempt(attempt: AttemptState, world: World, names: Names) -> str:
+def _attempt(attempt: AttemptState | PullState, world: World, names: Names) -> str:
     def of(places: Any) -> str:
         there = sorted(places)
         if world.config.ranks == 1:
             return " and ".join(names.prefill(each.peer) for each in there)
         return " and ".join(f"{names.prefill(each.peer)} for decode {each.decode_rank}" for each in there)
 
-    facts: list[tuple[str, Any]] = [("BOUND by", attempt.bound), ("DONE by", attempt.done)]
-    if receiver_rules.is_held(attempt):
-        facts = [("proof awaited of", receiver_rules.unproved(attempt))]
+    facts: list[tuple[str, Any]] = [("BOUND by", attempt.bound)]
+    if isinstance(attempt, PullState):
+        facts.append(("OFFER by", attempt.offers))
+        awaited = ("reads awaited from", {*attempt.outstanding.values(), *attempt.poisoned})
+    else:
+        facts.append(("DONE by", attempt.done))
+        awaited = ("proof awaited of", set(receiver_rules.unproved(attempt)))
+    facts = [awaited] if receiver_rules.is_held(attempt) else facts
     return ", ".join((str(attempt.phase), *(f"{word} {of(places)}" for word, places in facts if places)))
 
 
@@ -78,15 +83,16 @@ def _prefills(world: World, names: Names) -> Iterator[tuple[str, str]]:
     for state in world.senders:
         who = names.prefill(state.me)
         for name, request in sorted(state.requests.items()):
-            yield f"{who}, prompt of {name}", _request(request)
+            yield f"{who}, prompt of {name}", _request(request, world)
         for key, record in sorted(state.records.items()):
             yield f"{who}, {names.key(key)}", _record(record)
         for room, digest in sorted(state.given_up):
             yield f"{who}, room {room} and {names.digest(digest)}", "given up"
 
 
-def _request(request: RequestState) -> str:
-    held = {"failed": "failed, source pages held", "waiting": "waits for PUBLISH"}
+def _request(request: RequestState, world: World) -> str:
+    awaited = "ASK" if world.config.pull else "PUBLISH"
+    held = {"failed": "failed, source pages held", "waiting": f"waits for {awaited}"}
     return held.get(request.phase, str(request.phase))
 
 
@@ -98,6 +104,8 @@ def _record(record: Record) -> str:
         facts.append(f"{len(record.outstanding)} outstanding")
     if record.poisoned and record.phase != "poisoned":
         facts.append("poisoned")
+    if sender_rules.is_lent(record) and record.phase != "offered":
+        facts.append("lent")
     if record.fenced or record.source_fenced:
         facts.append("fenced" if record.fenced else "sources fenced")
     return ", ".join(facts)
@@ -136,11 +144,24 @@ def _writes(world: World, names: Names) -> Iterator[tuple[str, str]]:
     for flown in sorted(world.flights, key=lambda flown: flown.flight):
         where = ", ".join(names.page(flown.flight.key.decode.rank, page) for page in flown.pages)
         yield names.write(flown.flight), f"{FATES.get(flown.state, flown.state)} {where}"
+    if world.config.pull:
+        yield from _reads(world, names)
+
+
+def _reads(world: World, names: Names) -> Iterator[tuple[str, str]]:
+    for fetch in sorted(world.air.flights, key=lambda fetch: fetch.flight):
+        where = ", ".join(names.page(fetch.flight.key.decode.rank, page) for page in fetch.pages)
+        what = f"has {names.digest(fetch.carries)}" if fetch.carries else "has read nothing yet"
+        fate = "may land" if fetch.state == "unknown" else "under way"
+        yield names.write(fetch.flight), f"{what}, {fate} to {where}"
 
 
 def _due(world: World, names: Names) -> Iterator[tuple[str, str]]:
     due = [notice(where, fact, world, names) for where, fact in world.notices]
-    if world.config.fence:
+    due += [revoke(side.me, key, names) for side in world.prefills for key in side.revoking]
+    if world.config.pull:
+        due += [JOIN] if world.config.fence and world.asked else []
+    elif world.config.fence:
         due += [f"fence {names.prefill(p)} for {names.attempt(world.receiver.incarnation, n)}" for n, p in world.asked]
     yield from ((f"due: {each}", "") for each in sorted(due))
 
@@ -157,10 +178,9 @@ def _told(world: World, names: Names) -> Iterator[tuple[str, str]]:
 def broken(world: World, names: Names) -> dict[str, str]:
     """The invariants that do not hold, each with what breaks it."""
     seen = world.copy()
-    found = {
-        wrong.partition(":")[0]: "" for wrong in (*invariants.broken(seen.picture()), seen.check(), seen.error) if wrong
-    }
-    return {name: _why(name, seen, names) for name in found}
+    parts = () if world.config.pull else invariants.broken(seen.picture())
+    found = {wrong.partition(":")[0]: "" for wrong in (*parts, seen.check(), seen.error) if wrong}
+    return {name: WHY_IN_PULL.get(name, "") if world.config.pull else _why(name, seen, names) for name in found}
 
 
 def _why(name: str, world: World, names: Names) -> str:
@@ -189,4 +209,9 @@ WHY = {
     "once": "something was released, told or counted twice",
     "no_poison": "a prefix tree has what was not verified",
     "no_leak": "the world is quiet, and something is still held without a reason that has a name",
+}
+WHY_IN_PULL = WHY | {
+    "no_wild_write": "a read under way may land in pages that its attempt does not own",
+    "no_wild_read": "a read under way may read source pages that were given away",
+    "no_early_ack": "a read is under way, and a message on the wire says that nothing is",
 }

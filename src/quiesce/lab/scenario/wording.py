@@ -9,9 +9,11 @@ from typing import Any
 from quiesce.ids import AttemptKey, Peer
 from quiesce.lab.explorer.move import DECODE
 from quiesce.lab.explorer.moves import Step, successors
+from quiesce.lab.explorer.reads import Fetch
 from quiesce.lab.explorer.world import World
 from quiesce.lab.scenario.names import Names
 from quiesce.protocol.invariants import Cached, Flight
+from quiesce.protocol.lender_io import ReaderDead
 from quiesce.protocol.messages import Envelope
 from quiesce.protocol.receiver_io import PeerReplaced, StreamLost
 from quiesce.protocol.sender_io import DecodeLost, DecodeReplaced
@@ -39,9 +41,9 @@ def command_of(label: Any, world: World, names: Names) -> str:
             return f"{verb} {names.message(message)}"
         case ("deliver, copy stays", Envelope() as message):
             return f"deliver a copy of {names.message(message)}"
-        case (str(verb), Flight() as flight, *_):
+        case (str(verb), (Flight() | Fetch()) as moved, *_):
             what, how = _WRITES.get(verb, (verb, ""))
-            return f"{what} {names.write(flight, how)}"
+            return f"{what} {names.write(moved if isinstance(moved, Flight) else moved.flight, how)}"
         case _:
             return _command_about_peers(label, world, names)
 
@@ -71,9 +73,30 @@ def _command_about_peers(label: Any, world: World, names: Names) -> str:
         case ("clock", int(where), subject, timer):
             place = "decode" if where == DECODE else _prefill(world, names, where)
             return f"clock {timer.name} {_subject(subject, world, names)} at {place}"
+        case _:
+            return _command_in_pull(label, world, names)
+
+
+def _command_in_pull(label: Any, world: World, names: Names) -> str:
+    match label:
+        case ("revoke", Peer() as peer, AttemptKey() as key):
+            return revoke(peer, key, names)
+        case ("join",):
+            return JOIN
+        case ("join, unasked",):
+            return f"{JOIN} unasked"
+        case ("rumour", int(k)):
+            return f"tell {_prefill(world, names, k)} that decode is replaced"
         case (str(verb), *words):
             return " ".join((verb.replace("_", " "), *(_spelt(word, world, names) for word in words)))
     return str(label)
+
+
+JOIN = "close decode's endpoint"
+
+
+def revoke(lender: Peer, key: AttemptKey, names: Names) -> str:
+    return f"revoke the window of {names.prefill(lender)} to {names.key(key)}"
 
 
 def notice(where: int, fact: Any, world: World, names: Names) -> str:
@@ -87,7 +110,9 @@ def notice(where: int, fact: Any, world: World, names: Names) -> str:
         case DecodeLost(decode=decode):
             return f"{who} learns that its stream to {names.decode(decode)} is lost"
         case DecodeReplaced(old=old):
-            return f"{who} learns that {names.decode(old)} is dead"
+            return f"{who} learns that {names.decode(old)} is {'replaced' if world.config.pull else 'dead'}"
+        case ReaderDead(peer=peer):
+            return f"{who} learns for certain that {names.decode(peer)} is dead"
     return f"{who} learns {type(fact).__name__}"
 
 
