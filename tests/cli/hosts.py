@@ -77,6 +77,35 @@ class Cable:
         _ip("-n", f"{self._name}-b", "link", "set", "veth0", "up")
 
 
+_RECORD = """
+import socket, sys
+packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
+packets.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)
+print("listens", flush=True)
+with open(sys.argv[2], "wb", buffering=0) as into:
+    while True:
+        packet = packets.recv(1 << 17)[14:]
+        segment = packet[(packet[0] & 15) * 4 : int.from_bytes(packet[2:4], "big")]
+        if packet[9] == socket.IPPROTO_TCP and int.from_bytes(segment[2:4], "big") == int(sys.argv[1]):
+            into.write(segment[(segment[12] >> 4) * 4 :])
+"""
+
+
+@contextlib.contextmanager
+def recording(host: Host, port: int) -> Iterator[Path]:
+    """The file of all that comes to a TCP port of a namespace, as it is on the wire, while the block runs."""
+    with tempfile.TemporaryDirectory(prefix="q-") as directory:
+        into = Path(directory) / "recorded"
+        words = [*host.prefix, sys.executable, "-c", _RECORD, str(port), str(into)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE) as recorder:
+            assert recorder.stdout is not None
+            assert recorder.stdout.readline() == b"listens\n"
+            try:
+                yield into
+            finally:
+                recorder.kill()
+
+
 def why_no_namespaces() -> str:
     """Why this machine cannot have network namespaces, or ""."""
     if os.geteuid() != 0:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+from proof.pull.actions import PullRules
+from proof.pull.model import PULL
 from proof.push.model import PUSH
 from proof.push.rules import PushRules
 
@@ -14,7 +16,8 @@ OF_FILES = {"in_order", "said_before_heard"}
 
 
 def test_rules_have_the_names_of_the_proof() -> None:
-    named = {each.name for each in fields(PushRules)} | set(PUSH.invariants) | OF_FILES
+    of_pull = {each.name for each in fields(PullRules)} | set(PULL.invariants)
+    named = of_pull | {each.name for each in fields(PushRules)} | set(PUSH.invariants) | OF_FILES
     assert set(RULES) - named == set()
 
 
@@ -25,3 +28,11 @@ def test_every_action_is_seen_or_said_to_be_in_no_line() -> None:
     unseen = {action for each in actions.IN_NO_LINE.values() for action in each}
     assert seen & unseen == set()
     assert seen | unseen == set(PUSH.possible)
+
+
+def test_every_action_of_pull_is_seen_or_said_to_be_in_no_line() -> None:
+    seen = {*actions.IN_PULL.values(), "release", "finish", "send_ack"}
+    seen |= {"landed", "failed_quiesced", "failed_in_flight"}
+    unseen = {action for each in actions.IN_NO_LINE_OF_PULL.values() for action in each}
+    assert seen & unseen == set()
+    assert seen | unseen == set(PULL.possible)

@@ -23,6 +23,7 @@ from quiesce.lab.trace.replay import MATCHED, judge
 from quiesce.worker.landing_space import landing_pool, landing_space
 from tests.lab.load import Load, under_load
 from tests.lab.trace.written import read
+from tests.worker.asking import is_empty
 from tests.worker.house import House
 from tests.worker.rig import prompt_ids
 
@@ -63,6 +64,30 @@ async def test_two_workers_that_serve_abort_and_lose_their_stream(house: House) 
     assert done | failed <= set(verdict.actions)
     files["prefill-0"] = [line.replace("landed", "failed_in_flight") for line in files["prefill-0"]]
     assert "poisoned_is_not_acked" in judge(read(files)).rules
+
+
+async def test_two_workers_of_which_decode_reads(house: House) -> None:
+    """A served prompt, then a client that leaves while its read is under way."""
+    pull: dict[str, Any] = {"transport": "tcp", "transfer": "pull"}
+    await house.prefill(**pull)
+    decode = await house.decode(**pull)
+    await house.desk.ask(prompt_ids(14, 1), *BOTH, max_tokens=3).end("decode-0")
+    await house.empty()
+    decode.writes.hold()
+    ask = house.desk.ask(prompt_ids(14, 2), *BOTH, max_tokens=3)
+    await decode.writes.held()
+    house.desk.cancel(ask, *BOTH)
+    await house.desk.shows("prefill-0", is_empty)
+    decode.writes.let_go()
+    await house.empty()
+    files = {name: list(await house.desk.trace(name)) for name in BOTH}
+    verdict = judge(read(files), idle=True)
+    assert verdict.breaches == []
+    assert set(verdict.messages) == {MATCHED}
+    done = {"reserve", "offer", "launch", "landed", "commit", "finish", "take_back", "reuse_source"}
+    assert done | {"abort", "send_ack", "release", "revoke"} <= set(verdict.actions)
+    files["decode-0"] = [line.replace("failed_quiesced", "failed_in_flight") for line in files["decode-0"]]
+    assert "unknown_fate_poisons" in judge(read(files)).rules
 
 
 async def aborted(client: Client, load: Load) -> None:

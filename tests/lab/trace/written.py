@@ -16,7 +16,7 @@ from quiesce.lab.explorer.moves import Step, successors
 from quiesce.lab.explorer.search import draw
 from quiesce.lab.explorer.world import World
 from quiesce.lab.trace.line import Line, line_of
-from quiesce.protocol import receiver, sender, trace
+from quiesce.protocol import lender, puller, receiver, sender, trace
 
 Taken = list[tuple[str, Any, Any]]
 """Steps of machines: (whose, fact, effects)."""
@@ -63,10 +63,12 @@ class Recorder:
 def recording() -> Iterator[Recorder]:
     recorder = Recorder()
     with pytest.MonkeyPatch.context() as patch:
-        at_decode = recorder.machine(lambda state: trace.machine("decode", state.incarnation), receiver.step)
-        at_prefill = recorder.machine(lambda state: trace.machine("prefill", state.me.incarnation), sender.step)
-        patch.setattr(receiver, "step", at_decode)
-        patch.setattr(sender, "step", at_prefill)
+        for machine in (receiver, puller):
+            whose = lambda state: trace.machine("decode", state.incarnation)  # noqa: E731
+            patch.setattr(machine, "step", recorder.machine(whose, machine.step))
+        for machine in (sender, lender):
+            whose = lambda state: trace.machine("prefill", state.me.incarnation)  # noqa: E731
+            patch.setattr(machine, "step", recorder.machine(whose, machine.step))
         for module, name in ((decode_side, "feed"), (prefill_side, "feed")):
             patch.setattr(module, name, recorder.feed(getattr(module, name)))
         for name in ("decided", "worked"):

@@ -83,11 +83,12 @@ _ANY_TAG: Any = 1  # source pages are told apart by their owners
 # ---------------------------------------------------------------- what happens to it
 
 
-def feed(config: Config, side: PrefillSide, fact: Any) -> PrefillStep:
-    """The machine hears `fact`, and its effects are carried out in order."""
+def feed(config: Config, side: PrefillSide, *facts: Any) -> PrefillStep:
+    """The machine hears these facts, one after the other, and its effects are carried out in order."""
     turn = _Turn(config, side)
     try:
-        turn.run(fact)
+        for fact in facts:
+            turn.run(fact)
     except InvariantBroken as broken:
         turn.wrong = broken.message.removeprefix("invariant ").replace(" is broken", "", 1)
     live = frozenset(turn.side.machine.requests)
@@ -134,9 +135,9 @@ def _owned(side: PrefillSide, request: RequestId) -> tuple[int, ...]:
     return tuple(number for number, page in pages if page.owner == request)
 
 
-def revoke(config: Config, side: PrefillSide, key: AttemptKey) -> PrefillStep:
-    """The window is revoked, and that is a fact."""
-    return feed(config, replace(side, revoking=side.revoking - {key}), Revoked(key))
+def revoke(config: Config, side: PrefillSide, *keys: AttemptKey) -> PrefillStep:
+    """These windows are revoked, and that is a fact."""
+    return feed(config, replace(side, revoking=side.revoking.difference(keys)), *map(Revoked, keys))
 
 
 def deaf(config: Config, side: PrefillSide) -> PrefillSide:
@@ -201,6 +202,7 @@ class _Turn:
         return self.side
 
     def run(self, fact: Any) -> None:
+        self._before = self.side.machine
         machine, effects = self._step(fact)
         self.changed(machine=machine)
         self._known |= set(machine.requests)

@@ -111,9 +111,7 @@ def of_windows(world: World, k: int) -> Iterator[Step]:
 def _revoked(world: World, k: int, keys: tuple[AttemptKey, ...]) -> World:
     side = world.prefills[k]
     after = world.but(air=world.do(reads.revoke, world.air, side.me, keys))
-    for key in keys:
-        after = after.worked(k, world.do(prefill_side.revoke, after.prefills[k], key))
-    return after
+    return after.worked(k, world.do(prefill_side.revoke, side, *keys))
 
 
 def close_lender(world: World, k: int) -> World:

@@ -47,8 +47,30 @@ IN_NO_LINE = {
 """Actions of the model that are no step of a machine; the next lines are judged by what they leave behind."""
 
 
-def actions_of(line: Line) -> Iterator[str]:
+IN_PULL = {
+    "EndpointClosed": "close_endpoint",
+    "Revoked": "revoke",
+    "Minted": "reserve",
+    "Attach": "commit",
+    "Hold": "abort",
+    "LaunchRead": "launch",
+    "Lend": "offer",
+    "TakeBack": "take_back",
+    "ReleaseSource": "reuse_source",
+}
+"""The same for facts and effects where decode reads; other steps have their action's name from elsewhere."""
+IN_NO_LINE_OF_PULL = {
+    "what the library, the kernel or the network card does": ("serve", "land", "vanish"),
+    "a life that ends writes no line of it": ("crash_decode", "crash_prefill"),
+    "a part of other messages": ("say_closed",),
+}
+
+
+def actions_of(line: Line, *, is_pull: bool = False) -> Iterator[str]:
     """The actions, a commit's `Attach` and COMMITTED counted once."""
+    if is_pull:
+        yield from _actions_in_pull(line)
+        return
     if line.fact.name in FACTS:
         yield FACTS[line.fact.name]
     if line.fact.name == "WriteSettled":
@@ -60,3 +82,14 @@ def actions_of(line: Line) -> Iterator[str]:
         if effect.name == "Release":
             yield "finish" if line.fact.name == "Finished" else "release"
     yield from (SAID[said.kind] for said in line.said if said.kind in ("publish", "bound", "done", "abort_ack"))
+
+
+def _actions_in_pull(line: Line) -> Iterator[str]:
+    if line.fact.name == "ReadSettled":
+        yield line.fact["outcome"]
+    for node in (line.fact, *line.effects):
+        if node.name in IN_PULL:
+            yield IN_PULL[node.name]
+        elif node.name == "Release":
+            yield "finish" if line.fact.name == "Finished" else "release"
+    yield from ("send_ack" for said in line.said if said.kind == "abort_ack")

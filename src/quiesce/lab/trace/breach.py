@@ -45,6 +45,14 @@ RULES = {
     "done_is_clean": "a rank says DONE when everything that it launched has landed",
     "failed_holds_source": "rule 13: a source stays while a write of it is outstanding",
     "poisoned_holds_source": "rule 13: a source stays while a write of unknown fate may read it",
+    # pull: switches of proof/pull/actions.py, and invariants of its proof
+    "commit_awaits_reads": "pull, rule 8: commit, and COMMITTED, await every read",
+    "stopped_launches_nothing": "pull, rule 4: an attempt that ended launches no read",
+    "unknown_fate_poisons": "pull, rule 5: an attempt with a read of unknown fate is not acked",
+    "read_in_order": "pull: a read is launched once, of what was offered",
+    "lent_is_kept": "pull: a window is open before its OFFER leaves",
+    "taken_back_is_proved": "pull, rule 13: a window is taken back by a proof that decode reads no more",
+    "source_awaits_proof": "pull, rule 13: a source stays while it is lent",
     # what only several files together show
     "said_before_heard": "what is heard was said before, by that rank in that life",
     "no_wild_write": "section 7: no write is under way to a lease that was given back",

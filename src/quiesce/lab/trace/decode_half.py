@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from quiesce.lab.trace.breach import Blame
 from quiesce.lab.trace.line import Line
@@ -47,6 +49,9 @@ class Lent:
 
 class DecodeHalf:
     """`take` each line in order. `is_whole`: the lines begin with the life; else earlier attempts are not known."""
+
+    _kind = Lent
+    _answer = "DONE"
 
     def __init__(self, life: str, blame: Blame) -> None:
         self.life = life
@@ -108,7 +113,7 @@ class DecodeHalf:
             return
         if number <= self._last:
             self._blame(line, "reserve", "minted_in_order", f"attempt {number} after attempt {self._last}")
-        lent = Lent(
+        lent = self._kind(
             *(number, fact["request"], fact["room"], fact.get("digest", HIDDEN)), fact["leases"], fact["grants"]
         )
         lent.landing = fact.get("landing", "direct")
@@ -180,7 +185,7 @@ class DecodeHalf:
             return
         missing = [f"rank {rank}'s from {peer}" for rank, peer in lent.told() if (rank, peer) not in lent.done]
         if missing:
-            why = f"attempt {number} is committed without DONE for {', '.join(missing)}"
+            why = f"attempt {number} is committed without {self._answer} for {', '.join(missing)}"
             self._blame(line, "commit", "commit_awaits_every_grant", why)
         if lent.is_held or lent.is_committed or lent.released:
             self._blame(line, "commit", "committed_is_live", f"attempt {number} has ended")
@@ -254,7 +259,7 @@ class DecodeHalf:
                 why = f"attempt {lent.number} is held and {', '.join(silent)} not told"
                 self._blame(line, "abort", "unbound_ranks_are_asked", why)
 
-    _CHECKS = {  # noqa: RUF012 - never changed
+    _CHECKS: ClassVar[dict[str, Callable[[Any, Line, Node], None]]] = {
         "Minted": _mint,
         "Send": _send,
         "Cache": _cache,

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from quiesce.lab.trace.breach import Blame
 from quiesce.lab.trace.decode_half import DecodeHalf, Lent
+from quiesce.lab.trace.lender_half import LenderHalf
 from quiesce.lab.trace.line import Line
 from quiesce.lab.trace.prefill_half import Kept, PrefillHalf
+from quiesce.lab.trace.puller_half import PullerHalf
 from quiesce.lab.trace.text import Node, life_of, rank_of, split_key
 
 
 class Fleet:
     """One state of all workers whose lines are given. Lines are taken in an order that messages allow.
 
+    `pulls` are the lives whose lines are about decode reading what prefill lends.
+
     Whichever such order it is: in a run of the model nothing is under way to a lease that was given back.
     """
 
-    def __init__(self, blame: Blame) -> None:
+    def __init__(self, blame: Blame, pulls: Container[str] = ()) -> None:
         self._blame = blame
+        self._pulls = pulls
         self.decodes: dict[str, DecodeHalf] = {}
         self.prefills: dict[str, PrefillHalf] = {}
 
     def half_of(self, line: Line) -> DecodeHalf | PrefillHalf:
+        pulls = line.life in self._pulls
         if line.role == "decode":
-            return self.decodes.setdefault(line.life, DecodeHalf(line.life, self._blame))
-        return self.prefills.setdefault(line.life, PrefillHalf(line.life, self._blame))
+            if line.life not in self.decodes:
+                self.decodes[line.life] = (PullerHalf if pulls else DecodeHalf)(line.life, self._blame)
+            return self.decodes[line.life]
+        if line.life not in self.prefills:
+            self.prefills[line.life] = (LenderHalf if pulls else PrefillHalf)(line.life, self._blame)
+        return self.prefills[line.life]
 
     def take(self, line: Line, is_seen: bool) -> None:
         self.half_of(line).take(line, is_seen)

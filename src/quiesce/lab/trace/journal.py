@@ -18,6 +18,7 @@ class Journal:
         self.lines = lines
         self.life, self.role = lines[0].life, lines[0].role
         self.said = Counter(said.text for line in lines for said in line.said)
+        self.is_pull = any(map(_is_of_pull, lines))
         self.is_whole = all(not self.is_missing_before(at) for at in range(len(lines)))
         self._begun: set[str] = set()
         for at, line in enumerate(lines):
@@ -48,6 +49,12 @@ class Journal:
                 if heard[message.text] <= other.said[message.text]:
                     last = at
         return last
+
+
+def _is_of_pull(line: Line) -> bool:
+    """Decode reads here, and prefill lends."""
+    kinds = {said.kind for said in line.said} | ({line.heard.kind} if line.heard is not None else set())
+    return bool(kinds & {"ask", "offer"})
 
 
 def _begun(line: Line) -> set[str]:

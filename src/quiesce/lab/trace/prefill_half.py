@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from quiesce.lab.trace.breach import Blame
 from quiesce.lab.trace.line import Line
@@ -46,6 +48,8 @@ class Asked:
 class PrefillHalf:
     """`take` each line in order. `is_whole`: the lines begin with the life."""
 
+    _kind = Kept
+
     def __init__(self, life: str, blame: Blame) -> None:
         self.life = life
         self.kept: dict[str, Kept] = {}
@@ -82,7 +86,7 @@ class PrefillHalf:
     def _of(self, key: str, *, is_fresh: bool = False) -> Kept:
         """What is known of the attempt; made when the lines never spoke of it."""
         if key not in self.kept:
-            self.kept[key] = Kept(key, is_sure=self.is_whole or is_fresh)
+            self.kept[key] = self._kind(key, is_sure=self.is_whole or is_fresh)
         return self.kept[key]
 
     # ------------------------------------------------------------ facts
@@ -117,7 +121,9 @@ class PrefillHalf:
             if key in self.kept:
                 self.kept[key].end("closed_is_refused")
             return
-        kept = self._of(key, is_fresh=begins(line, key))
+        self._obeyed(self._of(key, is_fresh=begins(line, key)), said)
+
+    def _obeyed(self, kept: Kept, said: Message) -> None:
         if said.kind == "publish" and kept.lease is None:
             kept.lease, kept.room, kept.digest = said.fields["lease"], said.fields["room"], said.fields["digest"]
         elif said.kind == "abort":
@@ -265,7 +271,7 @@ class PrefillHalf:
         if undone or not line.has("PrefillDone", request=request):
             self._blame(line, "cache", "only_committed_is_cached", f"the source of {request}, which is not done")
 
-    _CHECKS = {  # noqa: RUF012 - never changed
+    _CHECKS: ClassVar[dict[str, Callable[[Any, Line, Node], None]]] = {
         "Reply": _reply,
         "Launch": _launch,
         "ReleaseSource": _release_source,
@@ -276,6 +282,6 @@ class PrefillHalf:
 def begins(line: Line, key: str) -> bool:
     """Whether this step makes the record of an attempt: nothing was said or written of it before."""
     heard = line.heard
-    if heard is None or heard.kind != "publish" or heard.key_at(heard.sender) != key:
+    if heard is None or heard.kind not in ("publish", "ask") or heard.key_at(heard.sender) != key:
         return False
     return line.has("StartSenderTimer", subject=key)

@@ -52,8 +52,8 @@ class _Replay:
     def __init__(self, verdict: Verdict, idle: bool) -> None:
         self._verdict = verdict
         self._idle = idle
-        self._fleet = Fleet(verdict.blame)
         self._by_life = {journal.life: journal for journal in verdict.journals}
+        self._fleet = Fleet(verdict.blame, {journal.life for journal in verdict.journals if journal.is_pull})
         self._next = dict.fromkeys(self._by_life, 0)
         self._said: set[str] = set()
         self._last_heard: dict[tuple[str, str], int] = {}
@@ -91,7 +91,7 @@ class _Replay:
         half = self._fleet.half_of(line)
         if journal.is_missing_before(at):
             half.begin_anew()
-        self._verdict.actions.update(actions_of(line))
+        self._verdict.actions.update(actions_of(line, is_pull=journal.is_pull))
         self._fleet.take(line, is_seen)
         self._said.update(said.text for said in line.said)
         self._next[journal.life] = at + 1
