@@ -1,6 +1,7 @@
 """How fast each transport places pages in random order, and its ratio to memmove and to what is bare for it.
 
-    python bench/transfer.py [shm tcp tcp+tls mooncake nixl] [--mebibytes 64] [--rounds 15] [--plot FILE.svg]
+    python bench/transfer.py [shm tcp tcp+tls mooncake nixl tcp-pull nixl-pull] [--mebibytes 64] [--rounds 15]
+                             [--plot FILE.svg]
 
 One round is memmove, the bare way and the transport, of the same pages in the same order; GB/s are the medians of the
 rounds, ratios the medians of each round's ratio. Ours includes what the protocol needs: a tag for each page, and the
@@ -9,6 +10,8 @@ wake-up at the end. Bare, without either:
     shm            memmove in a loop
     tcp, tcp+tls   one blocking socket: `sendall` of each run, `recv_into` at its place, one byte back at the end
     mooncake, nixl the library, called directly, with the same joined runs
+    tcp-pull,
+    nixl-pull      no bare way: what the same transport does when it pushes, so that the ratio is pull's to push
 
 A socket's speed jumps from one moment to the next. So with tcp a round is a quarter of the pages and there are four
 times as many, and this process has one CPU and both receivers have another.
@@ -45,14 +48,17 @@ from quiesce.kv.storage import Pool
 from quiesce.protocol.sender_io import Outcome
 from quiesce.transport.conformance.candidates import candidate, trial_of
 from quiesce.transport.conformance.patterns import digest_of, fill, layout_of
+from quiesce.transport.conformance.pull_stage import WINDOW
 from quiesce.transport.conformance.stage import TAG, Actor
 from quiesce.transport.contract import Write
 from quiesce.transport.mooncake import library as mooncake
 from quiesce.transport.nixl import library as nixl
 from quiesce.transport.onesided import Copies
+from quiesce.transport.pulling import Read
 from quiesce.transport.registry import Backend, backend, installed_version
 from quiesce.transport.tcp.sockets import tune
 
+PULL = "-pull"
 PAGE_BYTES = (4 << 10, 64 << 10, 1 << 20)
 SHOWN_PAGES = 64
 PROCESSES = multiprocessing.get_context("spawn")
@@ -71,6 +77,7 @@ class Bench:
     """One transport and one page size: a full source, its sender, and the receiver's process with an armed lease."""
 
     def __init__(self, name: str, page_bytes: int, total_bytes: int) -> None:
+        self.name = name
         self.pages = total_bytes // page_bytes
         random = np.random.default_rng(11)
         self.order = random.permutation(self.pages).astype(np.int32), random.permutation(self.pages).astype(np.int32)
@@ -125,6 +132,54 @@ class Bench:
         self.receiver.close()
         self.source.close()
         self.floor.close()
+
+
+class PullBench(Bench):
+    """The same pages, read: the lender's process has the full source, and the puller is here."""
+
+    def _begin(self, name: str) -> None:
+        page_bytes, pushed = self.source.layout.page_bytes, _known(name)
+        assert pushed.puller is not None
+        self.receiver = Actor("lender")
+        self.receiver.call("open", pushed.name, page_bytes, self.pages, 0)
+        self.receiver.call("fill", SEED)
+        self.receiver.ask("describe")
+        descriptor, fds = self.receiver.answer()
+        self.receiver.call("watch", os.getpid())
+        self.receiver.call("lend", WINDOW, list(range(self.pages)))
+        self.pulled = Pool.private(layout_of(page_bytes), self.pages)
+        self.puller = pushed.puller(self.pulled, 1, MOST_S)
+        self.lent = self.puller.open_source(descriptor, fds)
+        for number in range(len(self.parts)):
+            self.ours(number)
+        self._look()
+
+    def _look(self) -> None:
+        source, target = self.order
+        assert np.array_equal(self.pulled.page_view()[target], self.source.page_view()[source]), "other bytes arrived"
+        assert (self.pulled.tags == TAG).all(), "tags did not arrive"
+
+    def ours(self, number: int, pages: int | None = None) -> None:
+        source, target = (each[self.parts[number % len(self.parts)][:pages]] for each in self.order)
+        self.puller.launch(self.lent, Read(1, source, PageTag(WINDOW), target, PageTag(TAG)))
+        select.select([self.puller.completion_fd], [], [])
+        (completion,) = self.puller.completions()
+        assert completion.outcome is Outcome.LANDED, completion.error
+
+    def close(self) -> None:
+        self.puller.close()
+        self.receiver.close()
+        for each in (self.source, self.floor, self.pulled):
+            each.close()
+
+
+class Pushed:
+    """What the same transport does when it pushes."""
+
+    def __init__(self, bench: Bench) -> None:
+        page_bytes = bench.source.layout.page_bytes
+        pushing = Bench(bench.name.removesuffix(PULL), page_bytes, bench.pages * page_bytes)
+        self.copy, self.close, self.process = pushing.ours, pushing.close, pushing.receiver
 
 
 class BareMemmove:
@@ -257,6 +312,8 @@ BARE: dict[str, Callable[[Bench], Any]] = {
     "tcp+tls": BareSocket,
     "mooncake": BareMooncake,
     "nixl": BareNixl,
+    "tcp-pull": Pushed,
+    "nixl-pull": Pushed,
 }
 
 
@@ -319,9 +376,10 @@ def bound(bench: Bench, bare: Any) -> Iterator[None]:
 
 
 def measure(name: str, page_bytes: int, total_bytes: int, rounds: int) -> Row:
+    made = PullBench if name.endswith(PULL) else Bench
     with contextlib.ExitStack() as ends:
         told = trial_of("tcp", Path(ends.enter_context(tempfile.TemporaryDirectory()))) if name == "tcp+tls" else name
-        bench = ends.enter_context(contextlib.closing(Bench(told, page_bytes, total_bytes)))
+        bench = ends.enter_context(contextlib.closing(made(told, page_bytes, total_bytes)))
         with contextlib.closing(BARE[name](bench)) as bare, bound(bench, bare):
             parts = len(bench.parts)
             for number in range(parts):  # connects
@@ -370,12 +428,13 @@ def plot(rows: list[Row]) -> str:
 
 
 def _known(name: str) -> Backend:
-    return backend(name.removesuffix("+tls"))
+    return backend(name.removesuffix("+tls").removesuffix(PULL))
 
 
 def say_where() -> None:
     cpu = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
-    libraries = {name: installed_version(_known(name).library) for name in BARE if _known(name).library}
+    known = {_known(name).name: _known(name).library for name in BARE}
+    libraries = {name: installed_version(library) for name, library in known.items() if library}
     versions = ", ".join(f"{name} {version or 'absent'}" for name, version in libraries.items())
     print(f"{os.cpu_count()} CPUs,{cpu.partition(':')[2]}; Linux {os.uname().release}; {versions}")
 
