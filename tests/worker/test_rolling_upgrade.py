@@ -106,7 +106,10 @@ async def test_why_two_workers_do_not_fit_is_told_to_whoever_asks(hosts: TcpHous
     await hosts.prefill(payload_digest="blake2b")
     decode = await hosts.decode(peers=())
     decode.worker.where.say("test", {TcpAddress("127.0.0.1", hosts._ports["prefill-0"]): "prefill-0"})
-    reason = "payload digest setting differs: prefill-0 has blake2b, decode-0 has off"
+    reason = (
+        "payload digest setting differs: prefill-0 has blake2b, decode-0 has off: "
+        "give both the same --landing, or the same --payload-digest"
+    )
     await hosts.desk.until(lambda: hosts.desk.troubles.get("decode-0") == (("prefill-0", reason),))
     await hosts.prefill()
     await hosts.desk.paired("decode-0", "prefill-0")
