@@ -1,14 +1,20 @@
 """How fast each transport places pages in random order, and its ratio to memmove and to what is bare for it.
 
-    python bench/transfer.py [shm tcp mooncake nixl] [--mebibytes 64] [--rounds 15] [--plot FILE.svg]
+    python bench/transfer.py [shm tcp tcp+tls mooncake nixl tcp-pull nixl-pull] [--mebibytes 64] [--rounds 15]
+                             [--plot FILE.svg]
 
 One round is memmove, the bare way and the transport, of the same pages in the same order; GB/s are the medians of the
 rounds, ratios the medians of each round's ratio. Ours includes what the protocol needs: a tag for each page, and the
 wake-up at the end. Bare, without either:
 
     shm            memmove in a loop
-    tcp            one blocking socket: `sendall` of each run, `recv_into` at its place, one byte back at the end
+    tcp, tcp+tls   one blocking socket: `sendall` of each run, `recv_into` at its place, one byte back at the end
     mooncake, nixl the library, called directly, with the same joined runs
+    tcp-pull,
+    nixl-pull      no bare way: what the same transport does when it pushes, so that the ratio is pull's to push
+
+A socket's speed jumps from one moment to the next. So with tcp a round is a quarter of the pages and there are four
+times as many, and this process has one CPU and both receivers have another.
 
 Each has its receiver in a process of its own. Before anything is timed, ours shows that the pages have arrived.
 """
@@ -18,6 +24,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import itertools
 import multiprocessing
 import os
 import secrets
@@ -25,8 +32,9 @@ import select
 import signal
 import socket
 import statistics
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,21 +46,29 @@ from quiesce.ids import PageTag
 from quiesce.kv.runs import copy_runs
 from quiesce.kv.storage import Pool
 from quiesce.protocol.sender_io import Outcome
+from quiesce.transport.conformance.candidates import candidate, trial_of
 from quiesce.transport.conformance.patterns import digest_of, fill, layout_of
+from quiesce.transport.conformance.pull_stage import WINDOW
 from quiesce.transport.conformance.stage import TAG, Actor
 from quiesce.transport.contract import Write
 from quiesce.transport.mooncake import library as mooncake
 from quiesce.transport.nixl import library as nixl
 from quiesce.transport.onesided import Copies
-from quiesce.transport.registry import backend, installed_version
+from quiesce.transport.pulling import Read
+from quiesce.transport.registry import Backend, backend, installed_version
 from quiesce.transport.tcp.sockets import tune
 
+PULL = "-pull"
 PAGE_BYTES = (4 << 10, 64 << 10, 1 << 20)
 SHOWN_PAGES = 64
 PROCESSES = multiprocessing.get_context("spawn")
 SEED = 1
+SPREAD = (0.25, 0.75)
 MOST_S = 30.0
 """No call of a library that works takes so long."""
+QUARTERS = 4
+SOCKETS = ("tcp", "tcp+tls")
+"""Measured in short rounds, each side on a CPU of its own."""
 Runs = list[tuple[int, int, int]]
 """Of each joined copy: bytes from the begin of the source, of the target, and its length."""
 
@@ -61,16 +77,21 @@ class Bench:
     """One transport and one page size: a full source, its sender, and the receiver's process with an armed lease."""
 
     def __init__(self, name: str, page_bytes: int, total_bytes: int) -> None:
+        self.name = name
         self.pages = total_bytes // page_bytes
         random = np.random.default_rng(11)
         self.order = random.permutation(self.pages).astype(np.int32), random.permutation(self.pages).astype(np.int32)
-        runs = copy_runs(*self.order)
-        columns = (runs.source, runs.target, runs.pages)
-        self.runs: Runs = list(zip(*((each * page_bytes).tolist() for each in columns), strict=True))
+        self.parts = np.array_split(np.arange(self.pages), QUARTERS if name.startswith(SOCKETS) else 1)
+        self.runs = [self._runs(part, page_bytes) for part in self.parts]
         self.source, self.floor = (Pool.private(layout_of(page_bytes), self.pages) for _ in range(2))
         fill(self.source, SEED)
         self.floor.page_view()[...] = 1  # so that no page fault is measured
         self._begin(name)
+
+    def _runs(self, part: np.ndarray[Any, Any], page_bytes: int) -> Runs:
+        runs = copy_runs(*(each[part] for each in self.order))
+        columns = (runs.source, runs.target, runs.pages)
+        return list(zip(*((each * page_bytes).tolist() for each in columns), strict=True))
 
     def _begin(self, name: str) -> None:
         self.receiver = Actor("receiver")
@@ -79,11 +100,12 @@ class Bench:
         descriptor, fds = self.receiver.answer()
         self.receiver.call("watch", os.getpid())
         self.receiver.call("arm", TAG, list(range(self.pages)), 0)
-        self.sender = backend(name).sender(self.source, 1, MOST_S)
+        self.sender = candidate(name).sender(self.source, 1, MOST_S)
         self.target = self.sender.open_target(descriptor, fds)
         for fd in fds:
             os.close(fd)
-        self.ours()  # connects, and touches every page
+        for number in range(len(self.parts)):  # connects, and touches every page
+            self.ours(number)
         self._look()
 
     def _look(self) -> None:
@@ -93,16 +115,16 @@ class Bench:
         assert told == [digest_of(SEED, page, self.source.layout.page_bytes) for page in source], "other bytes arrived"
         assert self.receiver.call("tags", target) == [TAG] * len(target), "tags did not arrive"
 
-    def ours(self, pages: int | None = None) -> None:
-        source, target = self.order
-        self.sender.launch(self.target, Write(1, source[:pages], target[:pages], PageTag(TAG)))
+    def ours(self, number: int, pages: int | None = None) -> None:
+        source, target = (each[self.parts[number % len(self.parts)][:pages]] for each in self.order)
+        self.sender.launch(self.target, Write(1, source, target, PageTag(TAG)))
         select.select([self.sender.completion_fd], [], [])
         (completion,) = self.sender.completions()
         assert completion.outcome is Outcome.LANDED, completion.error
 
-    def memmove(self) -> None:
+    def memmove(self, number: int) -> None:
         to, origin = self.floor.base_address, self.source.base_address
-        for source, target, n_bytes in self.runs:
+        for source, target, n_bytes in self.runs[number % len(self.parts)]:
             ctypes.memmove(to + target, origin + source, n_bytes)
 
     def close(self) -> None:
@@ -110,6 +132,54 @@ class Bench:
         self.receiver.close()
         self.source.close()
         self.floor.close()
+
+
+class PullBench(Bench):
+    """The same pages, read: the lender's process has the full source, and the puller is here."""
+
+    def _begin(self, name: str) -> None:
+        page_bytes, pushed = self.source.layout.page_bytes, _known(name)
+        assert pushed.puller is not None
+        self.receiver = Actor("lender")
+        self.receiver.call("open", pushed.name, page_bytes, self.pages, 0)
+        self.receiver.call("fill", SEED)
+        self.receiver.ask("describe")
+        descriptor, fds = self.receiver.answer()
+        self.receiver.call("watch", os.getpid())
+        self.receiver.call("lend", WINDOW, list(range(self.pages)))
+        self.pulled = Pool.private(layout_of(page_bytes), self.pages)
+        self.puller = pushed.puller(self.pulled, 1, MOST_S)
+        self.lent = self.puller.open_source(descriptor, fds)
+        for number in range(len(self.parts)):
+            self.ours(number)
+        self._look()
+
+    def _look(self) -> None:
+        source, target = self.order
+        assert np.array_equal(self.pulled.page_view()[target], self.source.page_view()[source]), "other bytes arrived"
+        assert (self.pulled.tags == TAG).all(), "tags did not arrive"
+
+    def ours(self, number: int, pages: int | None = None) -> None:
+        source, target = (each[self.parts[number % len(self.parts)][:pages]] for each in self.order)
+        self.puller.launch(self.lent, Read(1, source, PageTag(WINDOW), target, PageTag(TAG)))
+        select.select([self.puller.completion_fd], [], [])
+        (completion,) = self.puller.completions()
+        assert completion.outcome is Outcome.LANDED, completion.error
+
+    def close(self) -> None:
+        self.puller.close()
+        self.receiver.close()
+        for each in (self.source, self.floor, self.pulled):
+            each.close()
+
+
+class Pushed:
+    """What the same transport does when it pushes."""
+
+    def __init__(self, bench: Bench) -> None:
+        page_bytes = bench.source.layout.page_bytes
+        pushing = Bench(bench.name.removesuffix(PULL), page_bytes, bench.pages * page_bytes)
+        self.copy, self.close, self.process = pushing.ours, pushing.close, pushing.receiver
 
 
 class BareMemmove:
@@ -130,8 +200,8 @@ class BareSocket:
             self.sock = socket.create_connection(listener.getsockname())
         tune(self.sock)
 
-    def copy(self) -> None:
-        for source, _, n_bytes in self.runs:
+    def copy(self, number: int) -> None:
+        for source, _, n_bytes in self.runs[number % len(self.runs)]:
             self.sock.sendall(self.memory[source : source + n_bytes])
         assert self.sock.recv(1) == b"k"
 
@@ -140,12 +210,12 @@ class BareSocket:
         self.process.join()
 
 
-def take(listener: socket.socket, runs: Runs, total_bytes: int) -> None:
-    """The receiver of the bare socket; its memory is touched before."""
+def take(listener: socket.socket, parts: list[Runs], total_bytes: int) -> None:
+    """The receiver of the bare socket, whose rounds come in turn; its memory is touched before."""
     sock, _ = listener.accept()
     tune(sock)
     memory = memoryview(bytearray(b"1" * total_bytes))
-    while True:
+    for runs in itertools.cycle(parts):
         for _, target, n_bytes in runs:
             end = target + n_bytes
             while target < end:
@@ -166,7 +236,7 @@ class BareLibrary:
         theirs.close()
         kv_address, description = self.pipe.recv()
         begins = np.array([self.region[0], kv_address, 0], np.uint64)
-        self.join(np.array(bench.runs, np.uint64) + begins, description)
+        self.join(np.array(bench.runs[0], np.uint64) + begins, description)
 
     @staticmethod
     def lend(pipe: Connection, n_bytes: int) -> None:
@@ -176,7 +246,7 @@ class BareLibrary:
     def join(self, copies: Copies, description: Any) -> None:
         raise NotImplementedError
 
-    def copy(self) -> None:
+    def copy(self, _: int) -> None:
         raise NotImplementedError
 
     def close(self) -> None:
@@ -197,7 +267,7 @@ class BareMooncake(BareLibrary):
         assert not self.engine.register_memory(*self.region)
         self.batches = [copies[first : first + most].T.tolist() for first in range(0, len(copies), most)]
 
-    def copy(self) -> None:
+    def copy(self, _: int) -> None:
         for batch in self.batches:
             assert not self.engine.batch_transfer_sync_write(self.session, *batch), "Mooncake reports a failure"
 
@@ -224,7 +294,7 @@ class BareNixl(BareLibrary):
         self.peer = self.agent.loadRemoteMD(description).decode()
         self.sides = [np.stack([copies[:, side], copies[:, 2], device], axis=1) for side in (0, 1)]
 
-    def copy(self) -> None:
+    def copy(self, _: int) -> None:
         os.kill(self.process.pid or 0, signal.SIGCONT)
         lists = (self.nixl.nixlXferDList(self.nixl.DRAM_SEG, side) for side in self.sides)
         handle = self.agent.createXferReq(self.nixl.NIXL_WRITE, *lists, self.peer)
@@ -239,13 +309,16 @@ class BareNixl(BareLibrary):
 BARE: dict[str, Callable[[Bench], Any]] = {
     "shm": BareMemmove,
     "tcp": BareSocket,
+    "tcp+tls": BareSocket,
     "mooncake": BareMooncake,
     "nixl": BareNixl,
+    "tcp-pull": Pushed,
+    "nixl-pull": Pushed,
 }
 
 
 class Row(NamedTuple):
-    """What one transport did with pages of one size; the last four are of the rounds' medians, and a range."""
+    """What one transport did with pages of one size: medians of the rounds, and between what half of the ratios are."""
 
     name: str
     pages_per_s: float
@@ -267,35 +340,61 @@ class Row(NamedTuple):
 
 
 HEAD = """\
-                      pages            memmove  ratio     bare  ratio     lowest,  one page
-                  a second   GB/s     GB/s             GB/s            highest        us"""
+                      pages            memmove  ratio     bare  ratio    half are  one page
+                  a second   GB/s     GB/s             GB/s            within         us"""
 
 
-def seconds(call: Callable[[], None]) -> float:
+def seconds(call: Callable[[int], None], number: int) -> float:
     start = time.perf_counter()
-    call()
+    call(number)
     return time.perf_counter() - start
 
 
-def in_turns(number: int, *calls: Callable[[], None]) -> list[float]:
+def in_turns(number: int, *calls: Callable[[int], None]) -> list[float]:
     """The seconds of each of `calls`; odd rounds go backwards, so that none always comes after the same one."""
     step = -1 if number % 2 else 1
-    return [seconds(each) for each in calls[::step]][::step]
+    return [seconds(each, number) for each in calls[::step]][::step]
+
+
+def bind(pid: int, cpus: Iterable[int]) -> None:
+    """All threads that a process has by now, and those that they begin."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(task.name), cpus)
+
+
+@contextlib.contextmanager
+def bound(bench: Bench, bare: Any) -> Iterator[None]:
+    """Where there are two CPUs, this process has one and both receivers have the other, for the block."""
+    cpus = sorted(os.sched_getaffinity(0))
+    if len(bench.parts) > 1 and len(cpus) > 1:
+        for pid, cpu in ((os.getpid(), cpus[0]), (bench.receiver.pid, cpus[1]), (bare.process.pid, cpus[1])):
+            bind(pid, [cpu])
+    try:
+        yield
+    finally:
+        bind(os.getpid(), cpus)
 
 
 def measure(name: str, page_bytes: int, total_bytes: int, rounds: int) -> Row:
-    with contextlib.closing(Bench(name, page_bytes, total_bytes)) as bench:
-        with contextlib.closing(BARE[name](bench)) as bare:
-            bare.copy()  # connects
-            took = np.array([in_turns(number, bench.memmove, bare.copy, bench.ours) for number in range(rounds)])
-        one_page_s = statistics.median(seconds(lambda: bench.ours(1)) for _ in range(100))
-    floor_s, bare_s, ours_s = np.median(took, axis=0)
+    made = PullBench if name.endswith(PULL) else Bench
+    with contextlib.ExitStack() as ends:
+        told = trial_of("tcp", Path(ends.enter_context(tempfile.TemporaryDirectory()))) if name == "tcp+tls" else name
+        bench = ends.enter_context(contextlib.closing(made(told, page_bytes, total_bytes)))
+        with contextlib.closing(BARE[name](bench)) as bare, bound(bench, bare):
+            parts = len(bench.parts)
+            for number in range(parts):  # connects
+                bare.copy(number)
+            took = np.array(
+                [in_turns(number, bench.memmove, bare.copy, bench.ours) for number in range(rounds * parts)]
+            )
+        one_page_s = statistics.median(seconds(lambda _: bench.ours(0, 1), 0) for _ in range(100))
+    floor_s, bare_s, ours_s = np.median(took, axis=0) * parts
     gb = bench.pages * page_bytes / 1e9
     to_bare = took[:, 1] / took[:, 2]
     return Row(
         *(f"{name:<9} {_size(page_bytes)}", bench.pages / ours_s, gb / ours_s),
         *(gb / floor_s, float(np.median(took[:, 0] / took[:, 2])), gb / bare_s, float(np.median(to_bare))),
-        *((to_bare.min(), to_bare.max()), one_page_s * 1e6),
+        *(tuple(np.quantile(to_bare, SPREAD)), one_page_s * 1e6),
     )
 
 
@@ -310,7 +409,7 @@ STYLE = (
 
 
 def plot(rows: list[Row]) -> str:
-    """Two bars for each row: its ratio to what is bare for it, with a line from lowest to highest, and to memmove."""
+    """Two bars for each row: its ratio to what is bare, with a line where half of the rounds are, and to memmove."""
     top = max(1.0, *(each.to_bare_range[1] for each in rows)) * 1.1
     scale = (WIDTH - LEFT - RIGHT) / top
     marks = [text(LEFT, 14, "ratio to bare", "start", "bare"), text(LEFT + 100, 14, "to memmove", "start", "memmove")]
@@ -328,9 +427,14 @@ def plot(rows: list[Row]) -> str:
     return drawing(height, "Transports' speed as a ratio to bare and to memmove", [STYLE, *grid, *marks])
 
 
+def _known(name: str) -> Backend:
+    return backend(name.removesuffix("+tls").removesuffix(PULL))
+
+
 def say_where() -> None:
     cpu = next(line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name"))
-    libraries = {name: installed_version(backend(name).library) for name in BARE if backend(name).library}
+    known = {_known(name).name: _known(name).library for name in BARE}
+    libraries = {name: installed_version(library) for name, library in known.items() if library}
     versions = ", ".join(f"{name} {version or 'absent'}" for name, version in libraries.items())
     print(f"{os.cpu_count()} CPUs,{cpu.partition(':')[2]}; Linux {os.uname().release}; {versions}")
 
@@ -348,7 +452,7 @@ def main() -> None:
     print(HEAD)
     rows = []
     for name in options.transports or BARE:
-        if why := backend(name).missing():
+        if why := _known(name).missing():
             print(f"{name:<9} not measured: {why}")
             continue
         for page_bytes in PAGE_BYTES:

@@ -1,4 +1,4 @@
-"""Router and decode on one host, prefill on another: an answer is the same as from one engine, over TLS."""
+"""Router and decode on one host, prefill on another: an answer is the same as from one engine, all of it over TLS."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from quiesce.text.model import TextModel
+from quiesce.transport.tcp import wire
 from tests.worker.rig import alone
 
 if TYPE_CHECKING:
     from tests.control.dns_server import DnsServer
 
-from .hosts import Host, Processes, two_namespaces, why_no_namespaces
+from .hosts import Host, Processes, recording, two_namespaces, why_no_namespaces
 
 pytestmark = pytest.mark.slow
 
@@ -38,11 +39,14 @@ def answer(host: Host, port: int) -> str:
 class Deployment:
     """Prefill on `far`, decode and router on `near`."""
 
-    def __init__(self, processes: Processes, near: Host, far: Host) -> None:
+    def __init__(self, processes: Processes, near: Host, far: Host, *more: str) -> None:
+        """`more` is told both workers."""
         self._processes, self._near, self._far = processes, near, far
         self._prefill = f"tcp://{far.address}:{far.free_port()}"
         self._decode = f"tcp://{near.address}:{near.free_port()}"
-        self.port = near.free_port()
+        self.port, self.data_port = near.free_port(), near.free_port()
+        self._told = (*SMALL, *more)
+        self._data = ("--data-host", near.address, "--data-port", str(self.data_port))
 
     def start(self) -> None:
         self.prefill()
@@ -70,8 +74,8 @@ class Deployment:
         self.router("--control-listen", self.control)
 
     def decode(self, *peers: str) -> None:
-        named = ("--name", "decode-0", "--listen", self._decode, "--data-host", self._near.address)
-        self._processes.start(self._near, "decode", "decode-0", *named, *peers, *SMALL)
+        named = ("--name", "decode-0", "--listen", self._decode, *self._data)
+        self._processes.start(self._near, "decode", "decode-0", *named, *peers, *self._told)
 
     def router(self, *workers: str) -> None:
         http = ("--host", self._near.address, "--port", str(self.port))
@@ -79,7 +83,7 @@ class Deployment:
 
     def prefill(self, *words: str) -> None:
         named = ("--name", "prefill-0", "--listen", self._prefill)
-        self._processes.start(self._far, "prefill", "prefill-0", *named, *words, *SMALL)
+        self._processes.start(self._far, "prefill", "prefill-0", *named, *words, *self._told)
 
 
 def test_two_addresses_of_one_machine() -> None:
@@ -143,3 +147,28 @@ def test_two_namespaces_and_a_partition() -> None:
         cable.mend()
         near.ask(deployment.port, "/readiness")
         assert answer(near, deployment.port) == expected
+
+
+def test_no_page_can_be_read_on_the_wire() -> None:
+    """What the same prompt's pages are in plain, packet for packet, is nowhere in what travels by default."""
+    if problem := why_no_namespaces():
+        pytest.skip(problem)
+    with two_namespaces() as (near, far, _):
+        plain, encrypted = (on_the_wire(near, far, *told) for told in (("--data-tls", "off"), ()))
+    assert wire.MAGIC in plain
+    assert encrypted.startswith(b"\x16\x03\x01")  # a handshake of TLS
+    pieces = {plain[at : at + 16] for at in range(0, len(plain) - 16, 16)}
+    assert len(pieces) > 100
+    assert len(encrypted) > len(plain)
+    assert [piece for piece in pieces if piece in encrypted and piece.strip(b"\0")] == []
+
+
+def on_the_wire(near: Host, far: Host, *told: str) -> bytes:
+    """What came to decode's data port until one prompt was answered as by one engine."""
+    with Processes() as processes:
+        deployment = Deployment(processes, near, far, *told)
+        with recording(near, deployment.data_port) as recorded:
+            deployment.start()
+            near.ask(deployment.port, "/readiness")
+            assert answer(near, deployment.port) == said_by_one_engine()
+            return recorded.read_bytes()

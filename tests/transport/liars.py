@@ -9,13 +9,12 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from quiesce.ids import PageTag, Peer
-from quiesce.kv.storage import Pool
 from quiesce.protocol.sender_io import Outcome
 from quiesce.transport.contract import Completion, Write
 from quiesce.transport.placement import Placement, Placing
 from quiesce.transport.registry import Backend, backend
 from quiesce.transport.shm import ShmReceiver, ShmSender
-from quiesce.transport.tcp.receiver import TcpReceiver
+from quiesce.transport.tcp.receiver import TcpHost, TcpReceiver
 from quiesce.transport.tcp.sender import TcpSender
 
 SHM, TCP = backend("shm"), backend("tcp")
@@ -81,12 +80,11 @@ class BelievesTheDeath(TcpReceiver):
         """Nothing."""
 
 
-class SpinsWhenIdle(TcpReceiver):
-    def __init__(self, pool: Pool, host: str, port: int) -> None:
-        super().__init__(pool, host, port)
-        self._listener.setblocking(False)
+class Spinning(TcpHost):
+    """Asks for connections instead of waiting for them."""
 
     def _accept(self) -> None:
+        self._listener.setblocking(False)
         while not self._closed.is_set():
             try:
                 sock, _ = self._listener.accept()
@@ -96,6 +94,10 @@ class SpinsWhenIdle(TcpReceiver):
                 return
             sock.setblocking(True)
             self._begin(sock)
+
+
+class SpinsWhenIdle(Spinning, TcpReceiver):
+    """A receiver of that kind."""
 
 
 class TrustsTheCaller(ShmSender):

@@ -69,8 +69,8 @@ class Relay:
                     with self._flows:
                         self._flows.wait_for(lambda: len(self.recorded) < self._most_bytes)
                         piece = data[: self._most_bytes - len(self.recorded)]
+                        self.recorded += piece  # before its effects can be seen
                         far.sendall(piece)
-                        self.recorded += piece
                         self._flows.notify_all()
                     data = data[len(piece) :]
         with contextlib.suppress(OSError):

@@ -8,7 +8,7 @@ import pytest
 
 from quiesce.errors import ConfigurationError
 from quiesce.transport import registry
-from quiesce.transport.conformance import checks, conformance
+from quiesce.transport.conformance import checks, conformance, pull_checks
 from quiesce.transport.conformance.__main__ import main, show
 from quiesce.transport.conformance.candidates import candidate, trial_of
 from quiesce.transport.conformance.report import CHECKS, Report, Seen, promised
@@ -25,6 +25,22 @@ LIARS: dict[str, checks.Check] = {
     "DEATH": checks.a_dead_writer_s_bytes_end_at_its_fence,
     "SPINNING": checks.idle_costs_nothing,
     "WRAPPED": checks.what_lies_outside_is_refused_whole,
+}
+
+
+PULL_LIARS: dict[str, checks.Check] = {
+    "NEXT_DOOR": pull_checks.what_is_read_comes_where_told_and_nowhere_else,
+    "ROUND": pull_checks.a_read_outside_is_refused_whole,
+    "HOUSE": pull_checks.what_no_window_lends_is_not_read,
+    "STAMPED": pull_checks.a_landed_read_is_there,
+    "READ_TWICE": pull_checks.every_read_ends_once,
+    "WORDS": pull_checks.after_a_revocation_the_source_may_be_used_again,
+    "QUIET": pull_checks.an_unknown_read_is_never_called_quiesced,
+    "HANGING": pull_checks.a_killed_lender_hangs_no_reader,
+    "REBORN": pull_checks.an_old_read_never_sees_a_later_life,
+    "DEAF": pull_checks.a_dead_reader_frees_its_source,
+    "OPEN": pull_checks.after_close_nothing_comes,
+    "SPINNING": pull_checks.idle_lending_costs_nothing,
 }
 
 
@@ -63,15 +79,26 @@ def test_what_has_no_way_to_encrypt_is_no_candidate_over_tls(over_tls: str) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("liar", LIARS)
-def test_a_backend_that_lies_is_found_out(liar: str) -> None:
+@pytest.mark.parametrize(
+    ("liar", "check"),
+    [
+        *((f"tests.transport.liars:{liar}", check) for liar, check in LIARS.items()),
+        *((f"tests.transport.pull_liars:{liar}", check) for liar, check in PULL_LIARS.items()),
+    ],
+    ids=lambda each: each.rpartition(".")[2] if isinstance(each, str) else each.__name__,
+)
+def test_a_backend_that_lies_is_found_out(liar: str, check: checks.Check) -> None:
     """Some lies show only when the kernel's queues are full at the right moment: a check looks a few times."""
-    assert any(is_found_out(liar) for _ in range(LOOKS))
+    assert any(is_found_out(liar, check) for _ in range(LOOKS))
 
 
-def is_found_out(liar: str) -> bool:
+def test_there_is_a_liar_for_every_check_of_pull() -> None:
+    assert tuple(PULL_LIARS.values()) == pull_checks.PULL
+
+
+def is_found_out(liar: str, check: checks.Check) -> bool:
     try:
-        LIARS[liar](f"tests.transport.liars:{liar}")
+        check(liar)
     except checks.Broken:
         return True
     return False

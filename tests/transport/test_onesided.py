@@ -104,6 +104,15 @@ def test_bytes_then_tags_then_words_then_the_first_word(joined: Joined) -> None:
     assert joined.line.lent == 0
 
 
+def test_tags_are_as_few_copies_as_their_pages_lie_in_whatever_their_order(joined: Joined) -> None:
+    assert joined.write(1, 3, 1, 0).outcome is Outcome.LANDED
+    _, tags, _ = addresses_of(joined.target)
+    row = LAYOUT.layer_groups * 8
+    pages, stamps = joined.line.copied[:2]
+    assert len(pages) == 3
+    assert stamps[:, 1:].tolist() == [[tags, 2 * row], [tags + 3 * row, row]]
+
+
 @pytest.mark.parametrize("fails_at", range(4))
 def test_after_a_failure_nothing_more_is_begun_and_its_end_is_unknown(joined: Joined, fails_at: int) -> None:
     joined.line.on_copy = lambda wanted: "it broke" if len(joined.line.copied) > fails_at else ""

@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable
 
@@ -101,6 +102,22 @@ def test_who_cannot_prove_who_it_is_writes_nothing(
         with pytest.raises(AssertionError, match=told):
             raise AssertionError(end.error)
         assert made.arrived([], [])
+
+
+def test_what_is_given_at_once_is_little_however_large_the_run() -> None:
+    """A lender gives under the lock of the window: `revoke` waits for it."""
+    here, there = socket.socketpair()
+    ours, theirs = both()
+    with here, there:
+        lends, reads = TlsStream(here, theirs, "decode"), TlsStream(there, ours, "prefill", "127.0.0.1")
+        shaking = threading.Thread(target=reads.shake_hands, args=(time.monotonic() + LONG_S,))
+        shaking.start()
+        lends.shake_hands(time.monotonic() + LONG_S)
+        shaking.join()
+        lends.settimeout(None)
+        given = lends.give([memoryview(bytes(64 * tls.CIPHERTEXT_BYTES))])
+        assert given is not None
+        assert 0 < given <= 2 * tls.CIPHERTEXT_BYTES
 
 
 def test_decode_says_why_it_refused_somebody(caplog: pytest.LogCaptureFixture) -> None:

@@ -21,8 +21,8 @@ from quiesce.transport.bounds import refusal
 from quiesce.transport.contract import Write
 from quiesce.transport.departure import Departure
 from quiesce.transport.descriptors import Descriptor
-from quiesce.transport.flights import Flight
-from quiesce.transport.lanes import DEFAULT_CALL_DEADLINE_S, Lane, LaneSender
+from quiesce.transport.flights import Flight, J
+from quiesce.transport.lanes import DEFAULT_CALL_DEADLINE_S, Lane, Lanes, LaneSender
 
 WORD_BYTES = 8
 SLOT_BYTES = METADATA_WORDS * WORD_BYTES
@@ -79,8 +79,12 @@ def _pages(write: Write, source: Pool, target: PoolAddresses) -> Copies:
 
 
 def _tags(write: Write, target: PoolAddresses, tags_at: int) -> Copies:
+    """All tags of a write are one number, so their order is free: by place they are the fewest copies.
+
+    A library takes about as long for a copy of 8 bytes as for one of a page.
+    """
     row_bytes = target.layout.layer_groups * WORD_BYTES
-    runs = np.frombuffer(pack_runs(write.target_pages), "<u4").reshape(-1, 2).astype(np.int64)
+    runs = np.frombuffer(pack_runs(np.sort(write.target_pages)), "<u4").reshape(-1, 2).astype(np.int64)
     first, sizes = runs[:, 0], runs[:, 1] * row_bytes
     return np.stack([np.full_like(first, tags_at), target.tags_address + first * row_bytes, sizes], axis=1).astype(
         np.uint64
@@ -92,7 +96,10 @@ def _copies(source: int, target: int, n_bytes: int) -> Copies:
 
 
 class Line:
-    """What one thread writes to one peer with, used by that thread only. A backend says at least how it copies."""
+    """What one thread writes to one peer with, or reads from it. Only that thread uses it.
+
+    A backend says at least how it copies.
+    """
 
     broken = ""
     """Why nothing can be written with it any more, or ""."""
@@ -112,7 +119,7 @@ class Line:
         return None
 
     def close(self) -> None:
-        """No source is read any more."""
+        """No source is read any more, and of a line for reading: nothing is placed any more. Idempotent."""
 
 
 class NoLine(Line):
@@ -125,25 +132,20 @@ class NoLine(Line):
 A = TypeVar("A", bound=PoolAddresses)
 
 
-class OneSidedSender(LaneSender[A]):
-    """A `LaneSender` whose threads write by address, each with a line of its own."""
-
-    def __init__(
-        self,
-        pool: Pool,
-        threads: int = 1,
-        call_deadline_s: float = DEFAULT_CALL_DEADLINE_S,
-        departure: Departure[Write] | None = None,
-    ) -> None:
-        self._kept: list[Words] = []
-        super().__init__(pool, threads, call_deadline_s, departure)
+class OneSided(Lanes[A, J]):
+    """`Lanes` whose threads copy by address, each with a line of its own."""
 
     @abstractmethod
     def _connect(self, described: A) -> Line:
         """A new line, in the thread that will use it; called once, when the lane begins. May raise."""
 
-    def _steps(self, write: Write, described: A, staging: Words) -> list[Copies]:
-        return steps_of(write, self._pool, described, staging)
+    @abstractmethod
+    def _refusal(self, job: J, described: A) -> str:
+        """Why nothing of `job` may be begun, or ""."""
+
+    @abstractmethod
+    def _carry_out(self, described: A, line: Line, flight: Flight[Lane[A], J]) -> tuple[Outcome, str]:
+        """Copy, to the end of it."""
 
     def _run(self, lane: Lane[A]) -> None:
         try:
@@ -156,19 +158,38 @@ class OneSidedSender(LaneSender[A]):
                 self._flights.land(flight, *self._serve(lane.descriptor, line, flight))
         line.close()
 
-    def _serve(self, described: A, line: Line, flight: Flight[Lane[A], Write]) -> tuple[Outcome, str]:
-        write = flight.job
-        refused = refusal(write, self._pool.pages, described.pages, described.slots)
+    def _serve(self, described: A, line: Line, flight: Flight[Lane[A], J]) -> tuple[Outcome, str]:
+        refused = self._refusal(flight.job, described)
         try:
             if not refused:
-                self._departure.leave(write)
+                self._departure.leave(flight.job)
         except Exception as error:
             refused = f"{error}"
         if refused := refused or line.broken:
             return Outcome.FAILED_QUIESCED, refused
-        return self._write(described, line, flight)
+        return self._carry_out(described, line, flight)
 
-    def _write(self, described: A, line: Line, flight: Flight[Lane[A], Write]) -> tuple[Outcome, str]:
+
+class OneSidedSender(OneSided[A, Write], LaneSender[A]):
+    """A `LaneSender` whose threads write by address."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        threads: int = 1,
+        call_deadline_s: float = DEFAULT_CALL_DEADLINE_S,
+        departure: Departure[Write] | None = None,
+    ) -> None:
+        self._kept: list[Words] = []
+        super().__init__(pool, threads, call_deadline_s, departure)
+
+    def _steps(self, write: Write, described: A, staging: Words) -> list[Copies]:
+        return steps_of(write, self._pool, described, staging)
+
+    def _refusal(self, job: Write, described: A) -> str:
+        return refusal(job, self._pool.pages, described.pages, described.slots)
+
+    def _carry_out(self, described: A, line: Line, flight: Flight[Lane[A], Write]) -> tuple[Outcome, str]:
         staging = staging_of(flight.job, described.layout.layer_groups)
         steps = self._steps(flight.job, described, staging)
         if not self._flights.depart(flight):

@@ -19,6 +19,8 @@ from quiesce.transport.mooncake import library as mooncake
 from quiesce.transport.mooncake.receiver import MooncakeReceiver
 from quiesce.transport.mooncake.sender import MooncakeSender
 from quiesce.transport.nixl import library as nixl
+from quiesce.transport.nixl.lender import NixlLender
+from quiesce.transport.nixl.puller import NixlPuller
 from quiesce.transport.nixl.receiver import NixlReceiver
 from quiesce.transport.nixl.sender import NixlSender
 from quiesce.transport.pulling import Lender, Puller
@@ -123,6 +125,8 @@ _OURS = {
             library="nixl-cu12",
             verified=nixl.VERIFIED,
             unverified=nixl.unverified,
+            puller=NixlPuller,
+            lender=NixlLender,
             missing=_absent("nixl_cu12", nixl.REMEDY),
         ),
         Backend(

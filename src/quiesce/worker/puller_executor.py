@@ -124,9 +124,13 @@ class PullerExecutor(DecodeExecutor):
         self._poisoned.discard(tag)
 
     def _close_endpoint(self, attempt: Attempt, peers: tuple[Peer, ...]) -> None:
-        """Free of cost while nobody else reads; breaking the reads of others is the operator's policy."""
+        """Free of cost while nobody else reads, by a backend with a fence; hurting others is the operator's policy.
+
+        Without one, to break a read may break its lender.
+        """
         others = sum(reading.attempt != attempt for reading in self._reads.values())
-        if others and self._settings.fence_policy != "fence":
+        is_free = not others and self._endpoint.capabilities.fence
+        if not is_free and self._settings.fence_policy != "fence":
             return
         about = ids(attempt=attempt, peer=", ".join(map(str, peers)), count=others)
         log.warning("decode closes its own endpoint: so many reads of others fail with it", extra=about)

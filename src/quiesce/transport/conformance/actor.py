@@ -1,4 +1,4 @@
-"""A process that plays one side.
+"""A process that plays one side of a push; those of a pull are in `pull_actors`.
 
 It is told what to do over a socket that only its director has, one call after the other, and answers each. Calls are
 (name, arguments), answers (value, what was raised); descriptors travel with either.
@@ -22,57 +22,19 @@ from quiesce.kv.storage import Pool
 from quiesce.transport.conformance.calls import MOST_BYTES, Answer, Call
 from quiesce.transport.conformance.candidates import candidate
 from quiesce.transport.conformance.patterns import digest, fill, layout_of, page_pattern, shuffled
-from quiesce.transport.contract import Metadata, Target, Write
+from quiesce.transport.contract import Metadata, Receiver, Sender, Target, Write
+from quiesce.transport.pulling import Lender, Puller
 
 WRITER = Peer(0, Incarnation("c" * 32))
 
 
-class ReceiverActor:
-    """Owns a pool and lends it. `image` is a digest of every byte, tag and metadata word."""
+class PoolActor:
+    """Owns a pool. `image` is a digest of every byte, tag and metadata word."""
 
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._dead: list[Peer] = []
+    _pool: Pool
 
-    def open(self, backend: str, page_bytes: int, pages: int, slots: int, port: int) -> int:
-        made = candidate(backend)
-        make = Pool.shared if made.shared_pool else Pool.private
-        self._pool = make(layout_of(page_bytes), pages, slots)
-        self._receiver = made.receiver(self._pool, "127.0.0.1", port)
-        return int(getattr(self._receiver, "port", 0))
-
-    def describe(self) -> tuple[bytes, list[int]]:
-        return self._receiver.describe(WRITER)
-
-    def watch(self, pid: int) -> None:
-        self._receiver.watch(WRITER, os.pidfd_open(pid), self._dead.append, self._loop)
-
-    def arm(self, tag: int, pages: list[int], slot: int) -> None:
-        self._receiver.arm(PageTag(tag), np.array(pages, np.int32), slot)
-
-    def arm_all(self, tag: int) -> None:
-        self._receiver.arm(PageTag(tag), np.arange(self._pool.pages, dtype=np.int32), 0)
-
-    def wrongly_shuffled(self, seed: int, tag: int) -> int:
-        """How many pages do not hold what `launch_shuffled` sent there, or do not bear its tag."""
-        view, n_bytes = self._pool.page_view(), self._pool.layout.page_bytes
-        sources = shuffled(self._pool.pages).tolist()
-        right = [np.array_equal(view[i], page_pattern(seed, page, n_bytes)) for i, page in enumerate(sources)]
-        return self._pool.pages - int((np.array(right) & (self._pool.tags[:, 0] == tag)).sum())
-
-    def revoke(self, tag: int) -> bool:
-        return self._receiver.revoke(PageTag(tag))
-
-    def kill(self) -> None:
-        self._receiver.kill(WRITER)
-
-    def await_dead(self, most_s: float) -> int:
-        """Turn the loop until `on_dead` was called, `most_s` at most; how often it was."""
-        until_s = time.monotonic() + most_s
-        while not self._dead and time.monotonic() < until_s:
-            self._loop.run_until_complete(asyncio.sleep(0.001))
-        self._loop.run_until_complete(asyncio.sleep(0))
-        return len(self._dead)
+    def fill(self, seed: int) -> None:
+        fill(self._pool, seed)
 
     def pages(self, pages: list[int]) -> list[bytes]:
         view = self._pool.page_view()
@@ -96,19 +58,110 @@ class ReceiverActor:
     def cpu_s(self) -> float:
         return time.process_time()
 
+
+class WatchingActor(PoolActor):
+    """Watches its peer, and counts how often it is told of its end."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._dead: list[Peer] = []
+        self._peer = WRITER
+
+    def next_peer(self) -> None:
+        """From now on it is about another life of the peer."""
+        self._peer = Peer(0, Incarnation("d" * 32))
+
+    @property
+    def side(self) -> Receiver | Lender:
+        raise NotImplementedError
+
+    def describe(self) -> tuple[bytes, list[int]]:
+        return self.side.describe(self._peer)
+
+    def watch(self, pid: int) -> None:
+        self.side.watch(self._peer, os.pidfd_open(pid), self._dead.append, self._loop)
+
+    def revoke(self, tag: int) -> bool:
+        return self.side.revoke(PageTag(tag))
+
+    def kill(self) -> None:
+        self.side.kill(self._peer)
+
+    def await_dead(self, most_s: float) -> int:
+        """Turn the loop until `on_dead` was called, `most_s` at most; how often it was."""
+        until_s = time.monotonic() + most_s
+        while not self._dead and time.monotonic() < until_s:
+            self._loop.run_until_complete(asyncio.sleep(0.001))
+        self._loop.run_until_complete(asyncio.sleep(0))
+        return len(self._dead)
+
     def close(self) -> None:
-        self._receiver.close()
+        self.side.close()
 
 
-class WriterActor:
+class LaunchingActor(PoolActor):
+    """Launches writes or reads, and waits for their ends."""
+
+    @property
+    def side(self) -> Sender | Puller:
+        raise NotImplementedError
+
+    def wait(self, count: int, timeout_s: float) -> list[tuple[int, str, str]]:
+        """Completions until there are `count`, or for `timeout_s`: (id, outcome, error)."""
+        done: list[tuple[int, str, str]] = []
+        until_s = time.monotonic() + timeout_s
+        while len(done) < count and (left_s := until_s - time.monotonic()) > 0:
+            select.select([self.side.completion_fd], [], [], left_s)
+            done += self._ends()
+        return done
+
+    def close(self) -> list[tuple[int, str, str]]:
+        """Close the side; the completions that were still due."""
+        self.side.close()
+        return self._ends()
+
+    def _ends(self) -> list[tuple[int, str, str]]:
+        return [(each.id, each.outcome.name, each.error) for each in self.side.completions()]
+
+
+class ReceiverActor(WatchingActor):
+    """Lends its pool to be written."""
+
+    def open(self, backend: str, page_bytes: int, pages: int, slots: int, port: int) -> int:
+        made = candidate(backend)
+        make = Pool.shared if made.shared_pool else Pool.private
+        self._pool = make(layout_of(page_bytes), pages, slots)
+        self._receiver = made.receiver(self._pool, "127.0.0.1", port)
+        return int(getattr(self._receiver, "port", 0))
+
+    @property
+    def side(self) -> Receiver:
+        return self._receiver
+
+    def arm(self, tag: int, pages: list[int], slot: int) -> None:
+        self._receiver.arm(PageTag(tag), np.array(pages, np.int32), slot)
+
+    def arm_all(self, tag: int) -> None:
+        self._receiver.arm(PageTag(tag), np.arange(self._pool.pages, dtype=np.int32), 0)
+
+    def wrongly_shuffled(self, seed: int, tag: int) -> int:
+        """How many pages do not hold what `launch_shuffled` sent there, or do not bear its tag."""
+        view, n_bytes = self._pool.page_view(), self._pool.layout.page_bytes
+        sources = shuffled(self._pool.pages).tolist()
+        right = [np.array_equal(view[i], page_pattern(seed, page, n_bytes)) for i, page in enumerate(sources)]
+        return self._pool.pages - int((np.array(right) & (self._pool.tags[:, 0] == tag)).sum())
+
+
+class WriterActor(LaunchingActor):
     """Owns the source pool and writes."""
 
     def open(self, backend: str, page_bytes: int, pages: int, call_deadline_s: float) -> None:
         self._pool = Pool.private(layout_of(page_bytes), pages)
         self._sender = candidate(backend).sender(self._pool, 1, call_deadline_s)
 
-    def fill(self, seed: int) -> None:
-        fill(self._pool, seed)
+    @property
+    def side(self) -> Sender:
+        return self._sender
 
     def open_target(self, descriptor: bytes, fds: Sequence[int]) -> None:
         self._target: Target = self._sender.open_target(descriptor, fds)
@@ -124,28 +177,12 @@ class WriterActor:
         write = Write(id_, shuffled(pages), np.arange(pages, dtype=np.int32), PageTag(tag))
         self._sender.launch(self._target, write)
 
-    def wait(self, count: int, timeout_s: float) -> list[tuple[int, str, str]]:
-        """Completions until there are `count`, or for `timeout_s`: (id, outcome, error)."""
-        done: list[tuple[int, str, str]] = []
-        until_s = time.monotonic() + timeout_s
-        while len(done) < count and (left_s := until_s - time.monotonic()) > 0:
-            select.select([self._sender.completion_fd], [], [], left_s)
-            done += [(each.id, each.outcome.name, each.error) for each in self._sender.completions()]
-        return done
-
     def close_target(self) -> None:
         self._sender.close_target(self._target)
 
-    def cpu_s(self) -> float:
-        return time.process_time()
 
-    def close(self) -> list[tuple[int, str, str]]:
-        """Close the sender; the completions that were still due."""
-        self._sender.close()
-        return [(each.id, each.outcome.name, each.error) for each in self._sender.completions()]
-
-
-ROLES = {"receiver": ReceiverActor, "writer": WriterActor}
+OPENS = frozenset({"open_target", "open_source"})
+"""Calls that take descriptors."""
 
 
 def serve(actor: object, sock: socket.socket) -> None:
@@ -155,7 +192,7 @@ def serve(actor: object, sock: socket.socket) -> None:
         if not data:
             return
         call = msgspec.msgpack.decode(data, type=Call)
-        arguments = [*call.arguments, fds] if call.name == "open_target" else call.arguments
+        arguments = [*call.arguments, fds] if call.name in OPENS else call.arguments
         answer, given = _answer(actor, call.name, arguments)
         for fd in fds:
             os.close(fd)
@@ -168,8 +205,3 @@ def _answer(actor: object, name: str, arguments: list[Any]) -> tuple[Answer, lis
     except Exception as error:
         return Answer(raised=f"{type(error).__name__}: {error}"), []
     return (Answer(value[0]), value[1]) if name == "describe" else (Answer(value), [])
-
-
-def play(role: str, sock: socket.socket) -> None:
-    """The whole life of an actor's process."""
-    serve(ROLES[role](), sock)

@@ -13,6 +13,7 @@ import msgspec
 
 from quiesce.transport.conformance.candidates import candidate
 from quiesce.transport.conformance.checks import ALWAYS, PROVES
+from quiesce.transport.conformance.pull_stage import NOT_OFFERED
 from quiesce.transport.conformance.report import CHECKS, Report, title
 from quiesce.transport.registry import installed_version
 
@@ -84,12 +85,15 @@ def _mark(entry: Entry, check: str) -> str:
     found = entry.find(check)
     if found is None:
         return "not run"
+    if found.detail == NOT_OFFERED:
+        return "not offered"
     entry_condition = check in {each.__name__ for each in ALWAYS}
     return "holds" if found.holds else "**FAILS**" if entry_condition else "no, and not claimed"
 
 
 def _details(entry: Entry) -> list[str]:
-    return [f"- {title(each.check)}: {each.detail}" for each in entry.seen if each.detail] or ["Nothing besides."]
+    told = [each for each in entry.seen if each.detail not in ("", NOT_OFFERED)]
+    return [f"- {title(each.check)}: {each.detail}" for each in told] or ["Nothing besides."]
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from quiesce.errors import PeerUnusable, invariant
-from quiesce.transport.conformance.actor import play
 from quiesce.transport.conformance.calls import MOST_BYTES, Answer, Call
 from quiesce.transport.conformance.patterns import digest_of
+from quiesce.transport.conformance.roles import play
 
 TAG = 77
 SLOTS = 4
@@ -93,7 +93,41 @@ class Actor:
         self._sock.close()
 
 
-class Stage:
+class Scene:
+    """Two actors: who launches, and in whose pool it lands."""
+
+    def __init__(self, launcher: Actor, target: Actor, page_bytes: int, pages: int) -> None:
+        self.launcher, self.target, self.page_bytes, self.n_pages = launcher, target, page_bytes, pages
+
+    def settled_image(self) -> bytes:
+        """The image once it stays the same: whatever was queued anywhere has been placed or dropped."""
+        image, same = self.image(), 0
+        while same < SETTLED_LOOKS:
+            before, image = image, self.image()
+            same = same + 1 if image == before else 0
+        return image
+
+    def all_pages(self) -> list[int]:
+        return list(range(self.n_pages))
+
+    def ends(self, count: int, timeout_s: float = 60.0) -> Ends:
+        ends: Ends = [tuple(each) for each in self.launcher.call("wait", count, timeout_s)]
+        return ends
+
+    def outcomes(self, count: int, timeout_s: float = 60.0) -> dict[int, str]:
+        return {id_: outcome for id_, outcome, _ in self.ends(count, timeout_s)}
+
+    def holds(self, pages: Sequence[int], seed: int, source: Sequence[int]) -> list[bool]:
+        """For each of `pages` whether it holds page `source[i]` of the pattern."""
+        said = self.target.call("pages", list(pages))
+        return [got == digest_of(seed, page, self.page_bytes) for got, page in zip(said, source, strict=True)]
+
+    def image(self) -> bytes:
+        image: bytes = self.target.call("image")
+        return image
+
+
+class Stage(Scene):
     """A receiver with a fresh pool of zeros, a writer whose source holds pattern 1, joined."""
 
     def __init__(
@@ -104,8 +138,8 @@ class Stage:
         pages: int = 32,
         call_deadline_s: float = 60.0,
     ) -> None:
-        self.backend, self.page_bytes, self.n_pages = backend, page_bytes, pages
         self.receiver, self.writer = Actor("receiver"), Actor("writer")
+        super().__init__(self.writer, self.receiver, page_bytes, pages)
         self.port = self.receiver.call("open", backend, page_bytes, pages, SLOTS, 0)
         self.writer.call("open", backend, page_bytes, pages, call_deadline_s)
         self.writer.call("fill", 1)
@@ -125,17 +159,6 @@ class Stage:
         self.launch(0, [0], [0])
         self.ends(1)
 
-    def settled_image(self) -> bytes:
-        """The image once it stays the same: whatever was queued anywhere has been placed or dropped."""
-        image, same = self.image(), 0
-        while same < SETTLED_LOOKS:
-            before, image = image, self.image()
-            same = same + 1 if image == before else 0
-        return image
-
-    def all_pages(self) -> list[int]:
-        return list(range(self.n_pages))
-
     def arm(self, pages: Sequence[int], slot: int = 0, tag: int = TAG) -> None:
         self.receiver.call("arm", tag, list(pages), slot)
 
@@ -143,22 +166,6 @@ class Stage:
         self, id_: int, source: Sequence[int], target: Sequence[int], words: list[int] | None = None, tag: int = TAG
     ) -> None:
         self.writer.call("launch", id_, list(source), list(target), tag, words)
-
-    def ends(self, count: int, timeout_s: float = 60.0) -> Ends:
-        ends: Ends = [tuple(each) for each in self.writer.call("wait", count, timeout_s)]
-        return ends
-
-    def outcomes(self, count: int, timeout_s: float = 60.0) -> dict[int, str]:
-        return {id_: outcome for id_, outcome, _ in self.ends(count, timeout_s)}
-
-    def holds(self, pages: Sequence[int], seed: int, source: Sequence[int]) -> list[bool]:
-        """For each of `pages` whether it holds page `source[i]` of the pattern."""
-        said = self.receiver.call("pages", list(pages))
-        return [got == digest_of(seed, page, self.page_bytes) for got, page in zip(said, source, strict=True)]
-
-    def image(self) -> bytes:
-        image: bytes = self.receiver.call("image")
-        return image
 
     def close(self) -> None:
         self.writer.close()

@@ -23,11 +23,17 @@ WATCH_S = 0.05
 
 
 class NixlLine(Line):
-    """An agent of its own that knows one peer.
+    """An agent of its own that knows one peer. It writes: the local side of a copy is its source.
 
     It never connects twice by one descriptor: whoever answers at the same port and address may be a later life, and
     the library does not ask (measured). A connection that broke stays broken; a new handshake brings a new line.
     """
+
+    operation = "NIXL_WRITE"
+    local, remote = 0, 1
+    """Columns of `Copies`."""
+    doubt = ", bytes may still land"
+    """What is left to say when it broke."""
 
     def __init__(self, pool: Pool, described: NixlDescriptor) -> None:
         """Raises HandshakeRefused, MachineLacksError."""
@@ -51,7 +57,8 @@ class NixlLine(Line):
     def copy(self, copies: Copies, wanted: Callable[[], bool]) -> str:
         """Whatever is not done when it returns stays under way: the library cannot call it back."""
         try:
-            handle = self._agent.createXferReq(self._nixl.NIXL_WRITE, *self._sides(copies), self._peer)
+            operation = getattr(self._nixl, self.operation)
+            handle = self._agent.createXferReq(operation, *self._sides(copies), self._peer)
         except Exception as error:  # whatever the library raises
             self.broken = f"NIXL begins no transfer to the peer: {error}"
             return self.broken
@@ -82,12 +89,12 @@ class NixlLine(Line):
         try:
             status = ask(handle)
         except Exception as error:  # whatever the library raises
-            self.broken = f"the connection to the peer broke, bytes may still land: {error}"
+            self.broken = f"the connection to the peer broke{self.doubt}: {error}"
             return False
         if status == self._nixl.NIXL_IN_PROG:
             return False
         if status != self._nixl.NIXL_SUCCESS:
-            self.broken = f"NIXL says {status}, bytes may still land"
+            self.broken = f"NIXL says {status}{self.doubt}"
             return False
         self._unfinished.remove(handle)
         self._agent.releaseXferReq(handle)
@@ -96,7 +103,7 @@ class NixlLine(Line):
     def _sides(self, copies: Copies) -> tuple[Any, Any]:
         """The local and the remote list of a transfer: rows of address, bytes, device."""
         device = np.zeros(len(copies), np.uint64)
-        sides = (np.stack([copies[:, side], copies[:, 2], device], axis=1) for side in (0, 1))
+        sides = (np.stack([copies[:, side], copies[:, 2], device], axis=1) for side in (self.local, self.remote))
         local, remote = (self._nixl.nixlXferDList(self._nixl.DRAM_SEG, side) for side in sides)
         return local, remote
 

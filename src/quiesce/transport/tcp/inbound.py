@@ -17,7 +17,7 @@ from quiesce.kv.runs import Pages, expand
 from quiesce.kv.storage import Pool
 from quiesce.transport.tcp import wire
 from quiesce.transport.tcp.leases import Armed, Leases
-from quiesce.transport.tcp.sockets import IOV_MOST, Hangup, Stream, receive_exactly, skip
+from quiesce.transport.tcp.sockets import Hangup, Stream, piece_of, receive_exactly, skip
 
 AUTHENTICATE_S = 5.0
 """For all of it, however the bytes drip."""
@@ -139,12 +139,12 @@ class Inbound(Guest):
     def _place(self, armed: Armed, runs: Runs) -> bool:
         """Read the payload straight into the pages; False when the lease was revoked, the rest is discarded then.
 
-        A revocation waits for one call that takes what has come already (a few MiB at most), never for the peer.
+        A revocation waits for one call that takes what has come already (`PIECE_BYTES` at most), never for the peer.
         """
         views = self._views(runs)
         left_bytes, at = sum(map(len, views)), 0
         while left_bytes:
-            n = self._place_piece(armed, views[at : at + IOV_MOST])
+            n = self._place_piece(armed, piece_of(views, at))
             if n is None:
                 self._discard(left_bytes)
                 return False

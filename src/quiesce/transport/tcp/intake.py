@@ -12,7 +12,7 @@ from quiesce.protocol.sender_io import Outcome
 from quiesce.transport.pulling import Read
 from quiesce.transport.tcp import wire
 from quiesce.transport.tcp.outbound import connect
-from quiesce.transport.tcp.sockets import IOV_MOST, Hangup, receive_exactly, skip
+from quiesce.transport.tcp.sockets import Hangup, piece_of, receive_exactly, skip
 from quiesce.trust.contexts import Tls
 
 
@@ -103,7 +103,7 @@ class Intake:
         views = self._views(read)
         left_bytes, at = sum(map(len, views)), 0
         while left_bytes:
-            n = self._stream.take(views[at : at + IOV_MOST])
+            n = self._stream.take(piece_of(views, at))
             if n == 0:
                 raise Hangup(torn=True)
             if n is None:

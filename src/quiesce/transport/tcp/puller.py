@@ -37,6 +37,8 @@ class TcpPuller(LanePuller[wire.TcpDescriptor]):
     capabilities = TCP_CAPABILITIES
     descriptor = wire.TcpDescriptor
     abandons = False
+    intake = Intake
+    """The tests' seam."""
 
     def __init__(
         self,
@@ -92,7 +94,7 @@ class TcpPuller(LanePuller[wire.TcpDescriptor]):
             return line
         if line is not None:
             self._put_away(line)
-        line = Intake(self._pool, described, self._tls)
+        line = self.intake(self._pool, described, self._tls)
         with self._lock:
             self._lines.add(line)
             closing = self._closing

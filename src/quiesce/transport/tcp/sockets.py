@@ -14,6 +14,8 @@ from quiesce.errors import PeerUnusable
 
 IOV_MOST = 512  # buffers of one call; the kernel's limit is 1024
 BUFFER_BYTES = 4 << 20
+PIECE_BYTES = 256 << 10
+"""What one call takes from the kernel at most: more keeps the sender waiting for room, and falls out of caches."""
 
 
 class Hangup(PeerUnusable):
@@ -37,7 +39,10 @@ class Stream(Protocol):
         """Wait for bytes and place some; 0 at the end."""
 
     def take(self, views: list[memoryview], /) -> int | None:
-        """Place what has come already, in the order of `views`: None when nothing has, 0 at the end. Never waits."""
+        """Place what has come already, in the order of `views`: None when nothing has, 0 at the end. Never waits.
+
+        `views` are a `piece_of` more.
+        """
 
     def wait(self) -> None:
         """Until `take` may find something."""
@@ -87,7 +92,7 @@ class PlainStream:
 
     def take(self, views: list[memoryview], /) -> int | None:
         try:
-            return self._sock.recvmsg_into(views[:IOV_MOST], 0, socket.MSG_DONTWAIT)[0]
+            return self._sock.recvmsg_into(views, 0, socket.MSG_DONTWAIT)[0]
         except BlockingIOError:
             return None
 
@@ -168,6 +173,17 @@ def receive_exactly(stream: Stream, n_bytes: int, until_s: float | None = None) 
             raise Hangup(torn=got > 0)
         got += n
     return bytes(data)
+
+
+def piece_of(views: Sequence[memoryview], first: int) -> list[memoryview]:
+    """What of `views[first:]` is filled next: so many buffers, and bytes, as one call may take."""
+    piece, left_bytes = [], PIECE_BYTES
+    for view in views[first : first + IOV_MOST]:
+        piece.append(view[:left_bytes])
+        left_bytes -= len(piece[-1])
+        if not left_bytes:
+            break
+    return piece
 
 
 def skip(views: list[memoryview], first: int, n_bytes: int) -> int:

@@ -148,11 +148,11 @@ class TlsStream(PlainStream):
         return given
 
     def _encrypt(self, piece: memoryview) -> int:
-        """What fits `CIPHERTEXT_BYTES` that are on their way; how much."""
+        """About what fits `CIPHERTEXT_BYTES` that are on their way, of however large a piece; how much."""
         at = 0
         with self._lock:
             while at < len(piece) and self._outgoing.pending < CIPHERTEXT_BYTES:
-                at += self._tls.write(piece[at:])
+                at += self._tls.write(piece[at : at + CIPHERTEXT_BYTES])
         return at
 
     def _flush(self, flags: int = 0) -> None:
