@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -11,12 +12,16 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.control.trial import files
 
 IP = shutil.which("ip") or "ip"
+ADDRESSES = {"a": "10.77.0.1", "b": "10.77.0.2"}
+NOBODY = "02:00:00:00:00:99"
 SETTLE_S = 150.0
 """How long a server of three processes may take to begin on a machine that is busy."""
 _numbers = itertools.count()
@@ -39,6 +44,68 @@ while time.monotonic() < until_s:
     time.sleep(0.05)
 sys.exit(f"{path}: {said}")
 """
+
+
+_LOAD = """
+import http.client, json, sys, threading, time
+host, port, path, body, clients = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4], int(sys.argv[5])
+over, lines = threading.Event(), threading.Lock()
+def ask():
+    began_s = time.monotonic()
+    try:
+        connection = http.client.HTTPConnection(host, port, timeout=100)
+        connection.request("POST", path, body, {"content-type": "application/json"})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(), time.monotonic() - began_s
+    except (OSError, http.client.HTTPException) as error:
+        return 0, repr(error), time.monotonic() - began_s
+def client():
+    while not over.is_set():
+        line = json.dumps(ask()) + chr(10)
+        with lines:
+            sys.stdout.write(line)
+            sys.stdout.flush()
+        over.wait(0.1)
+threads = [threading.Thread(target=client) for _ in range(clients)]
+for thread in threads: thread.start()
+sys.stdin.read()
+over.set()
+for thread in threads: thread.join()
+"""
+
+
+class Load:
+    """Clients on a host, each of which asks one request after the other. `answers` are (status, body, seconds)."""
+
+    def __init__(self, host: Host, port: int, path: str, body: str, clients: int) -> None:
+        self._words = [*host.prefix, sys.executable, "-c", _LOAD, host.address, str(port), path, body, str(clients)]
+        self.answers: list[tuple[int, str, float]] = []
+        self._news = threading.Condition()
+
+    def __enter__(self) -> Load:
+        self._process = subprocess.Popen(self._words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+        return self
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            status, body, seconds = json.loads(line)
+            with self._news:
+                self.answers.append((status, body, seconds))
+                self._news.notify_all()
+
+    def more(self, count: int) -> None:
+        """Wait for so many answers more."""
+        with self._news:
+            wanted = len(self.answers) + count
+            assert self._news.wait_for(lambda: len(self.answers) >= wanted, SETTLE_S), self.answers[-5:]
+
+    def __exit__(self, *_: object) -> None:
+        """What was asked is still answered."""
+        self._process.communicate()
+        self._reader.join()
 
 
 class Host:
@@ -69,6 +136,55 @@ class Cable:
 
     def __init__(self, name: str) -> None:
         self._name = name
+
+    def deafen(self) -> None:
+        """Lose, silently, what the second host sends to the first: it goes to a card that nobody has."""
+        _ip(
+            "-n",
+            f"{self._name}-b",
+            "neigh",
+            "replace",
+            "10.77.0.1",
+            "lladdr",
+            NOBODY,
+            "dev",
+            "veth0",
+            "nud",
+            "permanent",
+        )
+
+    def hear(self) -> None:
+        _ip("-n", f"{self._name}-b", "neigh", "del", "10.77.0.1", "dev", "veth0")
+
+    def reboot(self) -> None:
+        """The second host's kernel forgets everything; its processes must be dead. Nobody is told."""
+        _ip("netns", "del", f"{self._name}-b")
+        subprocess.run([IP, "-n", f"{self._name}-a", "link", "del", "veth0"], capture_output=True, check=False)
+        _ip("netns", "add", f"{self._name}-b")
+        _join(self._name)
+
+    def why_not_slow(self) -> str:
+        """Let both ways carry a megabit a second from now on; why this kernel cannot, or ""."""
+        for side in "ab":
+            told = (
+                "qdisc",
+                "replace",
+                "dev",
+                "veth0",
+                "root",
+                "tbf",
+                "rate",
+                "1mbit",
+                "burst",
+                "16kb",
+                "latency",
+                "1s",
+            )
+            words = [IP, "netns", "exec", f"{self._name}-{side}", "tc", *told]
+            done = subprocess.run(words, capture_output=True, text=True, check=False)
+            if done.returncode:
+                return f"links cannot be slowed down here: {done.stderr.strip()}"
+        return ""
 
     def cut(self) -> None:
         _ip("-n", f"{self._name}-b", "link", "set", "veth0", "down")
@@ -120,6 +236,16 @@ def why_no_namespaces() -> str:
     return ""
 
 
+def _join(name: str) -> None:
+    ends = [("name", "veth0", "netns", f"{name}-{side}") for side in ADDRESSES]
+    _ip("link", "add", *ends[0], "type", "veth", "peer", *ends[1])
+    for side, address in ADDRESSES.items():
+        inside = f"{name}-{side}"
+        _ip("-n", inside, "address", "add", f"{address}/24", "dev", "veth0")
+        for device in ("lo", "veth0"):
+            _ip("-n", inside, "link", "set", device, "up")
+
+
 @contextlib.contextmanager
 def two_namespaces() -> Iterator[tuple[Host, Host, Cable]]:
     """Two hosts that see each other and nobody else."""
@@ -128,18 +254,24 @@ def two_namespaces() -> Iterator[tuple[Host, Host, Cable]]:
     try:
         for side in "ab":
             _ip("netns", "add", f"{name}-{side}")
-        ends = [("name", "veth0", "netns", f"{name}-{side}") for side in "ab"]
-        _ip("link", "add", *ends[0], "type", "veth", "peer", *ends[1])
-        for number, side in enumerate("ab", start=1):
-            inside, address = f"{name}-{side}", f"10.77.0.{number}"
-            _ip("-n", inside, "address", "add", f"{address}/24", "dev", "veth0")
-            for device in ("lo", "veth0"):
-                _ip("-n", inside, "link", "set", device, "up")
-            hosts.append(Host(address, (IP, "netns", "exec", inside)))
+            hosts.append(Host(ADDRESSES[side], (IP, "netns", "exec", f"{name}-{side}")))
+        # Also where no cable is: the host's own connections to itself and its sockets outlive the card.
+        _ip("-n", f"{name}-a", "address", "add", f"{ADDRESSES['a']}/32", "dev", "lo")
+        _join(name)
         yield hosts[0], hosts[1], Cable(name)
     finally:
         for side in "ab":
             subprocess.run([IP, "netns", "del", f"{name}-{side}"], capture_output=True, check=False)
+
+
+@contextlib.contextmanager
+def two_hosts() -> Iterator[tuple[Host, Host]]:
+    """Namespaces where they can be made, else addresses of one machine."""
+    if why_no_namespaces():
+        yield Host("127.0.0.3"), Host("127.0.0.2")
+        return
+    with two_namespaces() as (near, far, _):
+        yield near, far
 
 
 def _ip(*words: str) -> None:
@@ -173,6 +305,16 @@ class Processes:
         process.send_signal(signal.SIGTERM)
         return process.wait(60)
 
+    def signal(self, name: str, number: signal.Signals) -> None:
+        self._running[name].send_signal(number)
+
+    def logged(self, name: str, words: str, times: int = 1) -> None:
+        """Wait until a process, all its lives together, has said this so often; a log file awakes nobody."""
+        until_s = time.monotonic() + SETTLE_S
+        while self.log(name).count(words) < times:
+            assert time.monotonic() < until_s, f"{name} does not say {words!r}"
+            time.sleep(0.02)
+
     def log(self, name: str) -> str:
         return self._log(name).read_text(encoding="utf-8")
 
@@ -181,6 +323,7 @@ class Processes:
 
     def __exit__(self, kind: object, *_: object) -> None:
         for process in self._running.values():
+            process.send_signal(signal.SIGCONT)
             process.send_signal(signal.SIGTERM)
         for name, process in self._running.items():
             try:

@@ -146,6 +146,7 @@ async def test_a_replaced_decode_life_is_heard_no_more(hosts: TcpHouse) -> None:
     sock = await connect(address, security=shows("decode-0"))
     with pytest.raises(HandshakeRefused, match="a later life of this worker has joined"):
         await offer(sock, hello, lambda theirs: first.worker.intake.describe(Peer(0, theirs.incarnation)))
+    assert await hosts.desk.metric("prefill-0", "quiesce_refused_peers_total") > 0
     await serves(hosts)
 
 

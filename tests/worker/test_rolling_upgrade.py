@@ -69,6 +69,7 @@ async def test_a_decode_worker_of_tomorrow_is_told_why_and_the_old_pair_serves(
     assert reasons(caplog, "a decode worker was not joined") == {differs}
     told = [record for record in caplog.records if record.getMessage() == "a decode worker was not joined"]
     assert len(told) == 1, "said once"
+    assert await hosts.desk.metric("prefill-0", "quiesce_refused_peers_total") == 2
 
 
 class PrefillOfTomorrow:
@@ -95,6 +96,7 @@ async def test_a_prefill_worker_of_tomorrow_is_told_why_and_the_old_pair_serves(
     assert await asyncio.wait_for(tomorrow.heard.get(), 20) == differs
     await hosts.desk.until(lambda: hosts.desk.troubles.get("decode-0") == (("prefill-1", differs),))
     await serves(hosts)
+    assert await hosts.desk.metric("decode-0", "quiesce_refused_peers_total") > 0
     assert (await hosts.desk.snapshot("decode-0")).troubles == (("prefill-1", differs),)
     await listener.stop()
 
@@ -104,7 +106,10 @@ async def test_why_two_workers_do_not_fit_is_told_to_whoever_asks(hosts: TcpHous
     await hosts.prefill(payload_digest="blake2b")
     decode = await hosts.decode(peers=())
     decode.worker.where.say("test", {TcpAddress("127.0.0.1", hosts._ports["prefill-0"]): "prefill-0"})
-    reason = "payload digest setting differs: prefill-0 has blake2b, decode-0 has off"
+    reason = (
+        "payload digest setting differs: prefill-0 has blake2b, decode-0 has off: "
+        "give both the same --landing, or the same --payload-digest"
+    )
     await hosts.desk.until(lambda: hosts.desk.troubles.get("decode-0") == (("prefill-0", reason),))
     await hosts.prefill()
     await hosts.desk.paired("decode-0", "prefill-0")

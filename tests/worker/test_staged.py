@@ -255,7 +255,8 @@ async def test_a_prefill_that_sends_no_digest_is_refused_at_hello(house: House) 
     """Staged needs the digest: a prefill worker that was not told is not paired with."""
     members = await house.prefill(), await house.decode(**STAGED, peers=())
     hellos = [hello_of(member.worker.parts, SHM_CAPABILITIES) for member in members]
-    assert "prefill-0 has off, decode-0 has blake2b" in (mismatch(*hellos) or "")
+    said = mismatch(*hellos) or ""
+    assert "prefill-0 has off, decode-0 has blake2b: give both the same --landing" in said
 
 
 async def test_many_at_once_in_little_landing(house: House) -> None:

@@ -91,7 +91,9 @@ def mismatch(mine: Hello, theirs: Hello) -> str | None:
 
 
 def _remedy(ours: object, other: object) -> str:
-    """What to do where only one of two wants pages inside TLS."""
+    """What to do where only one of two wants pages inside TLS, or their digest."""
+    if {ours, other} == {"off", "blake2b"}:
+        return ": give both the same --landing, or the same --payload-digest"
     if f"{ours}{OVER_TLS}" != other and f"{other}{OVER_TLS}" != ours:
         return ""
     return ": give both --tls-cert, --tls-key and --tls-ca, or both --data-tls off"

@@ -32,6 +32,18 @@ class Timer(StrEnum):
     RESEND = "resend"
 
 
+class LandingMode(StrEnum):
+    """What the pages of a lease are. The machine does not care; whoever reads its steps must know.
+
+    `direct`: pages of the pool, the lease's until its release. `staged`: pages beside it, others' from commit on, or
+    from release. `segment`: memory of this lease alone, whose pages count from 0.
+    """
+
+    DIRECT = "direct"
+    STAGED = "staged"
+    SEGMENT = "segment"
+
+
 # ---------------------------------------------------------------- inputs
 
 
@@ -48,6 +60,7 @@ class Reserve(msgspec.Struct, frozen=True):
     grants: tuple[Peer, ...]
     prompt_tokens: int
     held_tokens: int = 0
+    landing: LandingMode = LandingMode.DIRECT
 
 
 class Received(msgspec.Struct, frozen=True):

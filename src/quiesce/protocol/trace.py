@@ -25,22 +25,12 @@ MAX_RUNS_SHOWN = 16
 
 PUBLIC = frozenset(
     {
-        *(
-            "attempt",
-            "awaiting",
-            "below",
-            "body",
-            "cached_tokens",
-            "code",
-            "decode",
-            "decode_rank",
-            "decode_ranks",
-            "envelope",
-        ),
-        *("failure", "fault", "first_page", "grants", "held_tokens", "key", "kind", "last", "lease", "leases"),
-        *("metadata_slot", "old", "open_attempts", "outcome", "outstanding", "pages", "pages_written", "peer"),
-        *("peers", "poisoned", "prompt_tokens", "proof", "read", "reason", "request", "room", "round", "sender"),
-        *("source", "status", "subject", "target", "timer", "to", "watermark", "write"),
+        *("attempt", "awaiting", "below", "body", "cached_tokens", "code", "decode", "decode_rank"),
+        *("decode_ranks", "envelope", "failure", "fault", "first_page", "grants", "held_tokens", "key", "kind"),
+        *("landing", "last", "lease", "leases", "metadata_slot", "old", "open_attempts", "outcome"),
+        *("outstanding", "pages", "pages_written", "peer", "peers", "poisoned", "prompt_tokens", "proof"),
+        *("read", "reason", "request", "room", "round", "sender", "source", "status", "subject", "target"),
+        *("timer", "to", "watermark", "write"),
     }
 )
 """Fields that tell nothing of what a user said or was told. Others (a first token, a digest) are not for strangers."""

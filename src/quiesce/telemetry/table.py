@@ -92,6 +92,11 @@ METRICS: tuple[Metric, ...] = (
     _counter("quiesce_ignored_messages", "messages", "Messages that changed nothing.", "kind", "reason"),
     _counter("quiesce_poisoned_attempts", "attempts", "Attempts with a write, or a read, of unknown fate."),
     _counter(
+        "quiesce_refused_peers",
+        "handshakes",
+        "HELLOs refused here: another version or shape, a name that is taken, an earlier life of a worker.",
+    ),
+    _counter(
         "quiesce_fences",
         "peers",
         "Peers that were proved unable to write, or read, any more.",

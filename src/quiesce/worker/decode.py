@@ -174,8 +174,8 @@ class DecodeWorker(GeneratingWorker):
         self._reserving, lease = Handoff(request, waiting.generation, places, reader), self._landing.published(places)
         grants = self.streams.grants_of(request.submit.prefill)
         held_tokens = self._reserving.held_pages * self.settings.page_size
-        whole = request.prompt_tokens
-        self.feed(Reserve(request.id, request.room, request.digest, (lease,), grants, whole, held_tokens))
+        who, whole = (request.id, request.room, request.digest), request.prompt_tokens
+        self.feed(Reserve(*who, (lease,), grants, whole, held_tokens, self._landing.mode))
 
     def minted(self, attempt: Attempt, request: RequestId) -> None:
         invariant(self._reserving is not None, "minted_follows_reserve", str(attempt))

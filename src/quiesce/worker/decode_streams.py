@@ -91,7 +91,8 @@ class DecodeStreams:
         refuse(sock, reason)
 
     def _tell_refused(self, worker: str, reason: str) -> None:
-        """Once: whoever does not fit dials again every second."""
+        """Logged once: whoever does not fit dials again every second."""
+        self._parts.telemetry.inc("quiesce_refused_peers")
         if self._refused.get(worker) == reason:
             return
         if len(self._refused) >= _MOST_REFUSED:

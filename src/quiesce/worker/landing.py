@@ -14,7 +14,7 @@ from quiesce.kv.allocator import PageAllocator, PageState
 from quiesce.kv.layout import Layout
 from quiesce.kv.storage import Pool
 from quiesce.protocol.messages import Failure, Lease
-from quiesce.protocol.receiver_io import Verify
+from quiesce.protocol.receiver_io import LandingMode, Verify
 from quiesce.worker.handoff import Handoff, Places
 from quiesce.worker.landing_memory import SharedMemory
 from quiesce.worker.seats import Seats
@@ -24,6 +24,10 @@ Then = Callable[[Failure | None], None]
 
 class Landing(Protocol):
     """Owned by the event loop's thread, as the machine is whose effects it carries out on memory."""
+
+    @property
+    def mode(self) -> LandingMode:
+        """What the pages of its leases are."""
 
     @property
     def free_seats(self) -> int:
@@ -74,6 +78,7 @@ class DirectLanding:
     """Writes land in the pool: the fastest, and a hold keeps pages of it."""
 
     is_busy = False
+    mode = LandingMode.DIRECT
 
     def __init__(self, pool: Pool, allocator: PageAllocator, *, told: bool = True) -> None:
         """`told`: writers put what they know of a hand-off into its metadata slot. Where decode reads, none does."""

@@ -14,6 +14,7 @@ from quiesce.kv.allocator import Allocation, PageAllocator
 from quiesce.kv.runs import Pages, pack_runs
 from quiesce.kv.storage import Pool
 from quiesce.protocol.messages import Lease
+from quiesce.protocol.receiver_io import LandingMode
 from quiesce.transport.shm_segments import SegmentReceiver
 
 FIRST_SLOT = 0
@@ -36,6 +37,10 @@ class Window(msgspec.Struct, frozen=True, eq=False):
 
 
 class LandingMemory(Protocol):
+    @property
+    def mode(self) -> LandingMode:
+        """What its pages are."""
+
     def published(self, lease: Allocation, seat: int) -> Lease:
         """The lease as peers are told it."""
 
@@ -48,6 +53,8 @@ class LandingMemory(Protocol):
 
 class SharedMemory:
     """Pages of one pool, which others get when they were proved free."""
+
+    mode = LandingMode.STAGED
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -64,6 +71,8 @@ class SharedMemory:
 
 class SegmentMemory:
     """A segment for each hand-off, which nobody else ever gets: pages and slot count from 0."""
+
+    mode = LandingMode.SEGMENT
 
     def __init__(self, segments: SegmentReceiver) -> None:
         self._segments = segments

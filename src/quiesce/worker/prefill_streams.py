@@ -117,6 +117,8 @@ class PrefillStreams:
             joined = True
             await self._hear(address, opened, stream)
         except PeerUnusable as error:
+            if isinstance(error, HandshakeRefused):
+                self._parts.telemetry.inc("quiesce_refused_peers")
             return joined, str(error)
         return joined, "its stream ended"
 

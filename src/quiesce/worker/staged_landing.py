@@ -42,6 +42,7 @@ class StagedLanding:
     ) -> None:
         self._landing = space.allocator
         self._memory = memory_of(space)
+        self.mode = self._memory.mode
         self._pool = pool
         self._allocator = allocator
         self._telemetry = telemetry

@@ -20,6 +20,7 @@ from quiesce.lab.cluster import PRODUCT, Cluster
 from quiesce.lab.trace.command import command
 from quiesce.lab.trace.files import lines_of
 from quiesce.lab.trace.replay import MATCHED, judge
+from quiesce.worker.landing_space import landing_pool, landing_space
 from tests.lab.load import Load, under_load
 from tests.lab.trace.written import read
 from tests.worker.asking import is_empty
@@ -96,6 +97,26 @@ async def aborted(client: Client, load: Load) -> None:
             asking = asyncio.create_task(client.ask({"prompt": [load.right % 251] * 1500, "max_tokens": 20}))
             await load.progress(1)
             asking.cancel()
+
+
+@pytest.mark.parametrize("where", [landing_space, landing_pool])
+async def test_staged_leases_are_others_while_their_answers_go_on(house: House, where: Any) -> None:
+    """Segments all count from 0, and landing pages come back at commit: neither is an alias."""
+    prefill = await house.prefill(landing="staged")
+    await house.decode(landing="staged", landing_space=where)
+    long = house.desk.ask(prompt_ids(14, 1), *BOTH, max_tokens=200)
+    await long.said(1)
+    prefill.writes.hold()
+    ask = house.desk.ask(prompt_ids(14, 2), *BOTH, max_tokens=3)
+    await prefill.writes.held()
+    house.desk.cancel(ask, *BOTH)
+    await house.desk.ask(prompt_ids(14, 3), *BOTH, max_tokens=3).end("decode-0")
+    prefill.writes.let_go()
+    await long.end("decode-0")
+    await house.empty()
+    verdict = judge(read({name: list(await house.desk.trace(name)) for name in BOTH}), idle=True)
+    assert verdict.breaches == []
+    assert set(verdict.messages) == {MATCHED}
 
 
 @pytest.mark.slow

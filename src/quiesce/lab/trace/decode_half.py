@@ -31,6 +31,7 @@ class Lent:
     fenced: set[There] = field(default_factory=set)
     unseen: set[There] = field(default_factory=set)
     released: set[int] = field(default_factory=set)
+    landing: str = "direct"
     was_timeout: bool = False
 
     def told(self) -> list[There]:
@@ -115,12 +116,16 @@ class DecodeHalf:
         lent = self._kind(
             *(number, fact["request"], fact["room"], fact.get("digest", HIDDEN)), fact["leases"], fact["grants"]
         )
+        lent.landing = fact.get("landing", "direct")
         self._check_alias(line, lent)
         self.lent[number] = lent
         self._first, self._last = self._first or number, max(number, self._last)
 
     def _check_alias(self, line: Line, new: Lent) -> None:
-        for other in self.lent.values():
+        """Pages of segments count from 0 in each; staged ones are others' from commit on."""
+        if new.landing == "segment":
+            return
+        for other in [lent for lent in self.lent.values() if lent.landing == "direct" or not lent.is_committed]:
             for rank, lease in enumerate(new.leases):
                 live = rank < len(other.leases) and rank not in other.released
                 both = lease.held and live and lease.held & (other.leases[rank].held or frozenset())
