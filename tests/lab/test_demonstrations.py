@@ -236,14 +236,14 @@ async def leave_after(client: Client, seed: int) -> None:
     await asyncio.gather(asking, return_exceptions=True)
 
 
-PROOF_OVER = {"shm": "drained", "tcp": "fenced"}
+PROOF_OVER = {"shm": "drained", "tcp": "fenced", "shm --landing staged": "fenced"}
 
 
 @pytest.fixture(params=PROOF_OVER)
 async def storm_cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
     flags = (
         *("--max-prefill-tokens", "64", "--transfer-batch-pages", "2", "--decode-pool-tokens", "16384"),
-        *("--transport", request.param),
+        *("--transport", *request.param.split()),
     )
     async with Cluster("--model", "tiny", "--context-length", "4096", *flags) as cluster:
         yield cluster
