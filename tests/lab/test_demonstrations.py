@@ -236,15 +236,19 @@ async def leave_after(client: Client, seed: int) -> None:
     await asyncio.gather(asking, return_exceptions=True)
 
 
-PROOF_OVER = {"shm": "drained", "tcp": "fenced", "tcp, pull": "drained"}
-OVER = {"shm": ("--transport", "shm"), "tcp": TCP, "tcp, pull": (*TCP, "--transfer", "pull")}
+PROOF_OVER = {
+    "shm": "drained",
+    "tcp": "fenced",
+    "shm --landing staged": "fenced",
+    "tcp --transfer pull": "drained",
+}
 
 
 @pytest.fixture(params=PROOF_OVER)
 async def storm_cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
     flags = (
         *("--max-prefill-tokens", "64", "--transfer-batch-pages", "2", "--decode-pool-tokens", "16384"),
-        *OVER[request.param],
+        *("--transport", *request.param.split()),
     )
     async with Cluster("--model", "tiny", "--context-length", "4096", *flags) as cluster:
         yield cluster
