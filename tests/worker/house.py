@@ -19,6 +19,7 @@ from quiesce.worker.decode import DecodeWorker
 from quiesce.worker.landing_space import landing_space
 from quiesce.worker.main import Worker, assemble, make_worker, serve_connection
 from quiesce.worker.prefill import PrefillWorker
+from quiesce.worker.reach import pages_tls
 from quiesce.worker.settings import WorkerSettings
 
 from .asking import Desk, is_empty
@@ -104,7 +105,7 @@ class House:
 
         compose = Compose(
             sender=lambda pool, told: self.sender(pool, threads, told, writes),
-            lender=lambda pool, told: lender(pool, told.data_host, told.data_port, writes.faults),
+            lender=lambda pool, told: lender(pool, told.data_host, told.data_port, writes.faults, pages_tls(told)),
         )
         return await self._open(settings("prefill", name, **self._at(name), **changes), writes, compose)
 
@@ -121,7 +122,7 @@ class House:
         reads = WriteFaults()
         compose = Compose(
             landing=landing,
-            puller=lambda pool, told: puller(pool, 2, told.call_deadline_s, reads.faults),
+            puller=lambda pool, told: puller(pool, 2, told.call_deadline_s, reads.faults, pages_tls(told)),
         )
         member: Member[DecodeWorker] = await self._open(told, reads, compose)
         await self.desk.paired(name, *(peer for peer in peers if peer in self.members))

@@ -17,7 +17,7 @@ from quiesce.control.dispatch_codec import decode_worker_frame
 from quiesce.control.handshake import offer
 from quiesce.control.stream import FrameStream
 from quiesce.errors import HandshakeRefused
-from quiesce.ids import Peer
+from quiesce.ids import Peer, mint_incarnation
 from quiesce.protocol.dispatch import ROUTER, Attach, Welcome, WorkerFrame
 from quiesce.worker.greeting import hello_of
 from tests.control.trial import shows
@@ -190,3 +190,40 @@ async def test_peers_follow_the_workers_file(hosts: TcpHouse, tmp_path: Path, mo
     assert await ask.end("decode-0") == "length"
     assert ask.tokens == alone(ask.ids, 6)
     await hosts.empty()
+
+
+# ---------------------------------------------------------------- decode reads
+
+PULL: dict[str, Any] = {"transfer": "pull"}
+
+
+async def test_decode_reads_as_it_is_written_to(either: TcpHouse) -> None:
+    await either.prefill(**PULL)
+    await either.decode(**PULL)
+    await serves(either)
+    assert await either.desk.metric("decode-0", "quiesce_reads_total", 'outcome="landed"') == 1
+
+
+async def test_a_replaced_decode_life_reads_no_more(hosts: TcpHouse) -> None:
+    """It may live on behind a partition, with its read under way: its window is closed, and its successor serves."""
+    await hosts.prefill(**PULL)
+    first = await hosts.decode(**PULL)
+    first.writes.hold()
+    hosts.desk.ask(prompt_ids(14), *BOTH, max_tokens=6)
+    await first.writes.held()
+    await hosts.decode(**PULL)
+    await hosts.desk.shows("prefill-0", is_empty)
+    outlet = hosts.members["prefill-0"].worker.outlet
+    assert outlet._transport.is_dead(life_of(first))
+    first.writes.let_go()
+    await serves(hosts)
+
+
+async def test_a_pool_is_described_to_one_process_of_a_life(hosts: TcpHouse) -> None:
+    """Whoever else says HELLO for it while the first one does is refused, and is told nothing of the pool."""
+    prefill = await hosts.prefill(**PULL)
+    streams, life = prefill.worker.streams, Peer(0, mint_incarnation())
+    descriptor, _ = streams._describe(life, "process 1")
+    assert streams._describe(life, "process 1")[0] == descriptor
+    with pytest.raises(HandshakeRefused, match="belongs to another process"):
+        streams._describe(life, "process 2")
