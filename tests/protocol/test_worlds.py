@@ -37,6 +37,8 @@ def test_unsafe_release_on_timeout_is_unsafe() -> None:
     """What other systems do by default; the explorer shows why it is not ours."""
     found = explore(config(abort=1, clock=1, unsafe=True))
     assert found.violation.startswith("no_wild_write")
+    found = explore(config(pull=True, sources=2, abort=1, clock=1, unsafe=True))
+    assert found.violation.startswith("no_wild_write")
 
 
 EVERYTHING = {
@@ -67,6 +69,25 @@ SIZES: tuple[dict[str, Any], ...] = (
 def test_random_walks_through_larger_worlds(size: dict[str, Any], fence: bool) -> None:
     """Several requests, ranks and every fault together; a failure is replayed by `walk` with the seed it names."""
     world = config(requests=(A, B, TWIN, RETRY), fence=fence, **size, **EVERYTHING)
+    for seed in range(WALKS):
+        found = walk(world, seed, 120)
+        assert not found.violation, (seed, found.violation, found.trace[-40:])
+
+
+PULL_SIZES: tuple[dict[str, Any], ...] = (
+    {"pages": 2, "sources": 2},
+    {"pages": 2, "prefills": 2, "sources": 1, "again": True},
+    {"pages": 2, "ranks": 2, "sources": 2},
+    {"pages": 4, "lease_pages": 2, "batch": 1, "window": 1, "sources": 2},
+    {"pages": 5, "lease_pages": 2, "cache": True, "sources": 4, "prefills": 2},
+)
+
+
+@pytest.mark.parametrize("knows", [{}, {"revoke": True}, {"deaths": True, "fence": True}], ids=str)
+@pytest.mark.parametrize("size", PULL_SIZES, ids=str)
+def test_random_walks_through_larger_worlds_of_pull(size: dict[str, Any], knows: dict[str, Any]) -> None:
+    """The same where decode reads, with a backend that can revoke, with deaths that are known, and with neither."""
+    world = config(pull=True, requests=(A, B, TWIN, RETRY), join=1, rumour=1, close=1, **size, **knows, **EVERYTHING)
     for seed in range(WALKS):
         found = walk(world, seed, 120)
         assert not found.violation, (seed, found.violation, found.trace[-40:])
