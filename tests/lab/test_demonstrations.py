@@ -236,7 +236,12 @@ async def leave_after(client: Client, seed: int) -> None:
     await asyncio.gather(asking, return_exceptions=True)
 
 
-PROOF_OVER = {"shm": "drained", "tcp": "fenced", "shm --landing staged": "fenced"}
+PROOF_OVER = {
+    "shm": "drained",
+    "tcp": "fenced",
+    "shm --landing staged": "fenced",
+    "tcp --transfer pull": "drained",
+}
 
 
 @pytest.fixture(params=PROOF_OVER)

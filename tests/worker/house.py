@@ -100,10 +100,11 @@ class House:
         writes = WriteFaults()
         writes.placement = changes.pop("placement", writes.placement)
         threads: int = changes.pop("transfer_threads", 2)
+        lender: type[FaultyTcpLender] = changes.pop("lender", FaultyTcpLender)
 
         compose = Compose(
             sender=lambda pool, told: self.sender(pool, threads, told, writes),
-            lender=lambda pool, told: FaultyTcpLender(pool, told.data_host, told.data_port, writes.faults),
+            lender=lambda pool, told: lender(pool, told.data_host, told.data_port, writes.faults),
         )
         return await self._open(settings("prefill", name, **self._at(name), **changes), writes, compose)
 
@@ -113,13 +114,14 @@ class House:
     async def decode(
         self, name: str = "decode-0", peers: tuple[str, ...] = ("prefill-0",), **changes: Any
     ) -> Member[DecodeWorker]:
+        puller: type[FaultyTcpPuller] = changes.pop("puller", FaultyTcpPuller)
         addresses = tuple(f"{peer}={self.address_of(peer)}" for peer in peers)
         landing = changes.pop("landing_space", landing_space)
         told = settings("decode", name, **self._at(name), peer=addresses, **changes)
         reads = WriteFaults()
         compose = Compose(
             landing=landing,
-            puller=lambda pool, told: FaultyTcpPuller(pool, 2, told.call_deadline_s, reads.faults),
+            puller=lambda pool, told: puller(pool, 2, told.call_deadline_s, reads.faults),
         )
         member: Member[DecodeWorker] = await self._open(told, reads, compose)
         await self.desk.paired(name, *(peer for peer in peers if peer in self.members))

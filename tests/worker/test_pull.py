@@ -6,9 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
+from quiesce.ids import PageTag
+from quiesce.kv.runs import pack_runs
 from quiesce.lab.faults import Held, Hold
+from quiesce.lab.read_faults import FaultyTcpLender, FaultyTcpPuller
 from quiesce.protocol.dispatch import Flush
+from quiesce.protocol.sender_io import Outcome
+from quiesce.transport.contract import Completion
 from quiesce.worker.prefill import PrefillWorker
 
 from .asking import Ask, is_empty
@@ -180,3 +186,65 @@ async def test_a_drain_waits_until_decode_has_read(house: House) -> None:
     assert await prefill.quiet()
     assert await ask.end("decode-0")
     await house.empty()
+
+
+class Unrevocable(FaultyTcpLender):
+    """Cannot close a window, as libraries whose readers ask nobody."""
+
+    def revoke(self, tag: PageTag) -> bool:
+        return False
+
+
+async def test_what_decode_does_not_return_leaves_circulation_until_it_does(house: House) -> None:
+    """No clock frees it; the deadline says that it is missing."""
+    prefill = await house.prefill(**PULL, lender=Unrevocable, hold_deadline_s=0.02, quarantine_budget=0.01)
+    decode = await house.decode(**PULL)
+    decode.writes.hold()
+    ask = house.desk.ask(prompt_ids(14), *BOTH, max_tokens=12)
+    await decode.writes.held()
+    house.desk.cancel(ask, *BOTH)
+    view = await house.desk.shows("prefill-0", lambda view: view.pages["quarantined"] == 4)
+    assert [room.state for room in view.rooms] == ["quarantined"]
+    assert prefill.worker.worn_out.is_set()
+    assert await house.desk.metric("prefill-0", "quiesce_quarantined_attempts_total") == 1
+    decode.writes.let_go()
+    await house.empty()
+    assert await proofs(house, "prefill-0", "drained") == 1
+
+
+class Unsure(FaultyTcpPuller):
+    """Says of its first read that nobody knows how it ended."""
+
+    said = False
+
+    def completions(self) -> list[Completion]:
+        ended = super().completions()
+        if ended and not self.said:
+            self.said = True
+            ended[0] = replace(ended[0], outcome=Outcome.FAILED_IN_FLIGHT)
+        return ended
+
+
+async def test_a_read_of_unknown_fate_is_never_acked(house: House) -> None:
+    """Its pages come back when the endpoint is closed (rule 5), and prefill's by FENCED."""
+    await house.prefill(**PULL, lender=Unrevocable)
+    await house.decode(**PULL, puller=Unsure, hold_deadline_s=0.02)
+    ask = house.desk.ask(prompt_ids(14), *BOTH, max_tokens=12)
+    assert await ask.end("decode-0") == "transfer_unknown"
+    await house.empty()
+    assert (await proofs(house, "decode-0", "fenced"), await proofs(house, "prefill-0", "fenced")) == (1, 1)
+    assert await house.desk.metric("decode-0", "quiesce_poisoned_attempts_total") == 1
+
+
+@pytest.mark.parametrize("pages", [[70, 71, 72, 73], [0, 1, 2]])
+async def test_an_offer_of_pages_that_cannot_be_is_read_by_nobody(
+    house: House, pages: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outside of prefill's pool, or too few: nothing is launched."""
+    runs = pack_runs(np.array(pages, np.int32))
+    monkeypatch.setattr("quiesce.worker.pull_outlet.pack_runs", lambda _: runs)
+    await pair(house)
+    ask = house.desk.ask(prompt_ids(14), *BOTH, max_tokens=12)
+    assert await ask.end("decode-0") == "transfer_failed"
+    await house.empty()
+    assert await house.desk.metric("decode-0", "quiesce_reads_total") == 0
