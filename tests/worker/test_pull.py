@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from quiesce.ids import PageTag
+from quiesce.ids import PageTag, Peer
 from quiesce.kv.runs import pack_runs
 from quiesce.lab.faults import Held, Hold
 from quiesce.lab.read_faults import FaultyTcpLender, FaultyTcpPuller
@@ -54,12 +54,13 @@ async def test_an_answer_is_that_of_one_process(house: House, length: int, diges
 
 
 async def test_what_is_lent_is_shown(house: House) -> None:
-    prefill, _ = await pair(house)
+    prefill, decode = await pair(house)
     prefill.writes.hold()
     ask = house.desk.ask(prompt_ids(14), *BOTH, max_tokens=12)
     await prefill.writes.held()
     lent, reading = [(await house.desk.snapshot(worker)).rooms for worker in BOTH]
     assert [(room.state, room.pages) for room in (*lent, *reading)] == [("lent", 4), ("reading", 4)]
+    assert lent[0].awaiting == (str(Peer(0, decode.worker.parts.incarnation)),)
     assert prefill.worker.load().queued == 0
     prefill.writes.let_go()
     await answers(house, ask)

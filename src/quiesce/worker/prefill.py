@@ -245,7 +245,14 @@ class PrefillWorker(WorkerProcess):
     def rooms(self) -> tuple[RoomView, ...]:
         now_s = time.monotonic()
         return tuple(
-            RoomView(job.request.id, 0, job.state, 0 if job.pages is None else len(job.pages), now_s - job.started_s)
+            RoomView(
+                job.request.id,
+                0,
+                job.state,
+                0 if job.pages is None else len(job.pages),
+                now_s - job.started_s,
+                tuple(str(key.decode) for key in sorted(job.lent_to)),
+            )
             for job in self.jobs.values()
         )
 

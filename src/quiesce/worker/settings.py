@@ -144,10 +144,11 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
         bool, Meta(description="Allow a transport's library in a version that was never verified.")
     ] = False
     transfer_batch_pages: Annotated[
-        int, Meta(ge=0, description="Most pages in one launched write; 0 sends a chunk in one.")
+        int, Meta(ge=0, description="Most pages in one launched write or read; 0 moves a chunk in one.")
     ] = 0
     call_deadline_s: Annotated[
-        float, Meta(gt=0.0, description="A launched write that takes longer counts as failed in flight.")
+        float,
+        Meta(gt=0.0, description="A launched write or read that takes longer counts as failed, perhaps in flight."),
     ] = 30.0
     hold_deadline_s: Annotated[
         float, Meta(gt=0.0, description="How long a hold waits for proof before it is fenced or quarantined.")
@@ -155,7 +156,10 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     resend_s: Annotated[float, Meta(gt=0.0, description="First wait before an unanswered message is sent again.")] = 0.5
     fence_policy: Annotated[
         Literal["quarantine", "fence"],
-        Meta(description="At the hold deadline: quarantine, or also kill the writer, which fails its other requests."),
+        Meta(
+            description="At the hold deadline: quarantine, or also kill the writer (pull: close decode's endpoint), which "
+            "fails other requests."
+        ),
     ] = "quarantine"
     quarantine_budget: Annotated[
         float,
