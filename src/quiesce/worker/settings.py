@@ -157,8 +157,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     fence_policy: Annotated[
         Literal["quarantine", "fence"],
         Meta(
-            description="At the hold deadline: quarantine, or also kill the writer (pull: close decode's endpoint), which "
-            "fails other requests."
+            description="At the hold deadline: quarantine, or also kill the writer (pull: close decode's endpoint), "
+            "which fails other requests."
         ),
     ] = "quarantine"
     quarantine_budget: Annotated[
