@@ -17,6 +17,7 @@ from quiesce.protocol import (
     sender,
     sender_clocks,
     sender_ends,
+    sender_hearing,
     sender_losses,
     sender_rules,
     sender_writes,
@@ -245,8 +246,7 @@ HANDOFF = (
         "the source of a failed request is cached",
         "no_poison",
         SHARED,
-        (S, "fail_request", to_sender.cache_failed_source),
-        (W, "fail_request", to_sender.cache_failed_source),
+        *((room, "fail_request", to_sender.cache_failed_source) for room in (S, E, W, C, L, sender_hearing)),
     ),
     explored(
         "12",
