@@ -59,7 +59,7 @@ def test_help_of_serve_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--mode pd|aggregated" in taught
     assert "[default: 8000]" in taught
     assert "QUIESCE_" in taught
-    for filled_in in ("--name", "--listen", "--peer ", "--worker ", "--parent-fd", "--role"):
+    for filled_in in ("--name", "--listen ", "--peer ", "--worker ", "--parent-fd", "--role"):
         assert filled_in not in taught
 
 
