@@ -16,20 +16,26 @@ LEAKED = ("patient", "Maria", "diagnosis", "diabetes")
 
 
 async def test_another_users_story_is_read_without_the_rule_and_not_with_it() -> None:
-    """One test and one cluster: starting it costs more than all races together."""
+    """One test and one cluster: starting it costs more than all races together.
+
+    Which step a late write meets is chance, and with it what is said: one answer broke off after a name. That it is no
+    longer the victim's own must be seen each time, the donor's words once.
+    """
     async with Stage() as stage:
         assert len(stage.solo.text) > 40
-        for name in RACES:
-            await tell(name, stage)
+        garbled = [await tell(name, stage) for name in RACES]
+    assert any(word in text for text in garbled for word in LEAKED), garbled
 
 
-async def tell(name: str, stage: Stage) -> None:
+async def tell(name: str, stage: Stage) -> str:
+    """What was answered without the rule."""
     scenario = read(found(name))
     without, kept = await play(scenario, stage), await play_kept(scenario, stage)
     assert without.leaks, name
     assert without.answer is not None, name
-    assert any(word in without.answer.text for word in LEAKED), (name, without.answer)
+    assert without.answer.text != stage.solo.text, name
     assert kept is not None, name
     assert kept.answer is not None, name
     assert (kept.answer.text, kept.answer.error) == (stage.solo.text, ""), name
     assert not stage.spoilt, name
+    return without.answer.text
