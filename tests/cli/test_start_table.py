@@ -95,8 +95,10 @@ def test_loopback_needs_no_key(host: str) -> None:
 
 def test_the_transport_is_shown_with_its_proofs() -> None:
     assert transport_line("auto") == transport_line("shm")
-    reads = "tcp (any host), pull; decode's pages come back when its own reads have ended"
-    assert transport_line("auto", "pull") == reads
+    reads = "decode's pages come back when its own reads have ended, prefill's when decode has read"
+    assert transport_line("auto", "pull") == f"tcp (any host), pull; {reads}"
+    assert "the writer's process is dead" not in transport_line("shm", "push", "staged")
+    assert transport_line("tcp", "push", "staged") == transport_line("tcp")
 
 
 def test_unsafe_release_is_called_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

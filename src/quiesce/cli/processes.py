@@ -22,8 +22,8 @@ RunWorker = Callable[[WorkerSettings], int]
 RunRouter = Callable[[RouterSettings], int]
 
 _HELP = {
-    "prefill": "Run one prefill worker: it computes prompts' KV and writes it into decode's pages.",
-    "decode": "Run one decode worker: it owns the pages that prefill writes into, and generates.",
+    "prefill": "Run one prefill worker: it computes prompts' KV, and writes it into decode's pages or lends it.",
+    "decode": "Run one decode worker: it owns the pages that prompts' KV comes to, and generates.",
     "aggregated": "Run one worker that does both halves: no hand-off, the reference that others are compared with.",
 }
 _SHORT = {

@@ -42,6 +42,10 @@ _SEEN = frozenset(
     }
 )
 
+_TRANSPORT = ("transport", "transfer", "landing")
+_PULLED = "decode's pages come back when its own reads have ended, prefill's when decode has read"
+_OWN_MEMORY = "decode gave up the hand-off's own memory"
+
 Row = tuple[str, str]
 
 
@@ -61,7 +65,7 @@ def start_table(workers: Sequence[Welcome], composed: Composed, url: str, survey
     table.add_row("run directory", Text(str(run_dir)))
     table.add_row("limits", Text(_limits(composed)))
     if composed.get("mode") == "pd":
-        table.add_row("transport", Text(transport_line(str(composed.get("transport")), str(composed.get("transfer")))))
+        table.add_row("transport", Text(transport_line(*(str(composed.get(name)) for name in _TRANSPORT))))
     for name, value in _differing(composed):
         table.add_row(name, Text(value))
     for warning in warnings(workers, composed):
@@ -94,14 +98,15 @@ def open_door_warning(host: str, has_keys: bool) -> str:
     return f"--host {host} can be reached from other machines, and no key is needed: give --api-key"
 
 
-def transport_line(name: str, transfer: str = "push") -> str:
+def transport_line(name: str, transfer: str = "push", landing: str = "direct") -> str:
     """A transport, how far it reaches, and the proofs on which pages come back."""
     chosen = backend(name, transfer)
     if transfer == PULL:
-        return f"{chosen.name} ({chosen.reach}), pull; decode's pages come back when its own reads have ended"
+        return f"{chosen.name} ({chosen.reach}), pull; {_PULLED}"
+    fence = _OWN_MEMORY if landing == "staged" and chosen.segmented else chosen.fence
     proofs = {
         "writers acknowledged (drain_ack)": chosen.capabilities.drain_ack,
-        f"{chosen.fence} (fence)": chosen.capabilities.fence,
+        f"{fence} (fence)": chosen.capabilities.fence,
     }
     return (
         f"{chosen.name} ({chosen.reach}); pages come back when: {', or '.join(p for p, has in proofs.items() if has)}"

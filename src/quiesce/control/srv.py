@@ -16,6 +16,7 @@ from quiesce.errors import ConfigurationError, MachineLacksError, PeerUnusable, 
 
 if TYPE_CHECKING:
     from dns.asyncresolver import Resolver
+    from dns.exception import DNSException
     from dns.rdtypes.IN.SRV import SRV
 
 LEAST_TTL_S, MOST_TTL_S = 1.0, 60.0
@@ -84,7 +85,7 @@ class SrvLookup:
                 raise PeerUnusable(f"{name} has {len(answer)} SRV records; at most {MOST_WORKERS} are allowed")
             addresses = [await self._address(record) for record in answer if not _is_nobody(record)]
         except DNSException as error:
-            raise PeerUnusable(f"DNS does not say who is {name}: {error}", took_effect=False) from error
+            raise PeerUnusable(f"DNS does not say who is {name}: {_reason(error)}", took_effect=False) from error
         except (OSError, ConfigurationError) as error:
             raise PeerUnusable(f"DNS says of {name} what cannot be: {error}", took_effect=False) from error
         if not addresses:
@@ -102,6 +103,13 @@ class SrvLookup:
             return address
         known = await self._resolver.resolve_name(host, lifetime=LOOKUP_S)
         return TcpAddress(address.host, address.port, at=min(known.addresses()))
+
+
+def _reason(error: DNSException) -> str:
+    """In words that are the same each time: the library's say how long it waited."""
+    from dns.exception import Timeout
+
+    return "no server answers" if isinstance(error, Timeout) else str(error)
 
 
 def _point_at(resolver: Resolver, server: str) -> None:

@@ -7,6 +7,7 @@ import msgspec
 from quiesce.ids import Incarnation
 
 PROTOCOL_VERSION = 4
+PUSH = "push"
 PULL = "pull"
 OVER_TLS = "+tls"
 """At the end of a transport's name: its pages are inside TLS."""
@@ -71,9 +72,9 @@ def mismatch(mine: Hello, theirs: Hello) -> str | None:
     checks = (
         ("model", mine.model_fingerprint, theirs.model_fingerprint),
         ("KV layout", mine.layout_fingerprint, theirs.layout_fingerprint),
-        ("payload digest setting", mine.payload_digest, theirs.payload_digest),
-        ("transport", mine.transport, theirs.transport),
         ("transfer", mine.transfer, theirs.transfer),
+        ("transport", mine.transport, theirs.transport),
+        ("payload digest setting", mine.payload_digest, theirs.payload_digest),
         ("number of ranks", mine.ranks, theirs.ranks),
     )
     for what, ours, other in checks:
@@ -91,7 +92,9 @@ def mismatch(mine: Hello, theirs: Hello) -> str | None:
 
 
 def _remedy(ours: object, other: object) -> str:
-    """What to do where only one of two wants pages inside TLS, or their digest."""
+    """What to do where two differ in who moves the pages, or only one wants them inside TLS, or their digest."""
+    if {ours, other} == {PUSH, PULL}:
+        return ": give both the same --transfer"
     if {ours, other} == {"off", "blake2b"}:
         return ": give both the same --landing, or the same --payload-digest"
     if f"{ours}{OVER_TLS}" != other and f"{other}{OVER_TLS}" != ours:

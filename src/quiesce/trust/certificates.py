@@ -40,7 +40,8 @@ def make_certificates(directory: Path, leaves: Sequence[Leaf], days: int) -> lis
     """
     taken = [path for leaf in leaves for path in _files(directory, leaf.name) if path.exists()]
     if taken:
-        raise ConfigurationError([f"{path} exists and is not overwritten" for path in taken])
+        told = [f"{path} exists and is not overwritten" for path in taken]
+        raise ConfigurationError([*told, "remove what is to be made anew (the CA stays), or name another directory"])
     certificate, key = _files(directory, CA_NAME)
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -54,6 +54,11 @@ class Job:
         return None if self.prompt is None else self.prompt.pages
 
     @property
+    def attempt(self) -> int:
+        """Decode's number of the hand-off, the first rank's of several; 0 until the first page left."""
+        return min((key.attempt for key in (*self.lent_to, *self.places)), default=0)
+
+    @property
     def state(self) -> str:
         if self.poisoned:
             return "quarantined"

@@ -247,7 +247,7 @@ class PrefillWorker(WorkerProcess):
         return tuple(
             RoomView(
                 job.request.id,
-                0,
+                job.attempt,
                 job.state,
                 0 if job.pages is None else len(job.pages),
                 now_s - job.started_s,

@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 
 class StreamHost(Protocol):
+    draining: bool
+
     def feed(self, event: ReceiverInput) -> None: ...
     def peers_changed(self) -> None: ...
     def give_up(self, error: BaseException) -> None: ...
@@ -102,8 +104,9 @@ class PrefillStreams:
             self._host.give_up(error)
 
     def _tell_trouble(self, address: Address, trouble: str) -> None:
-        """The end of one that nobody names any more is no trouble."""
-        level = logging.WARNING if address in self._places else logging.INFO
+        """The end of one that nobody names any more is no trouble, nor that of others while this worker ends."""
+        expected = address in self._places and not self._host.draining
+        level = logging.WARNING if expected else logging.INFO
         name = self._places.get(address) or show_address(address)
         log.log(level, "a prefill worker cannot be used", extra=ids(worker_name=name, reason=trouble))
         self._troubles[address] = trouble

@@ -80,9 +80,10 @@ def with_transport(settings: WorkerSettings) -> WorkerSettings:
         return settings
     chosen = _decided(settings)
     if _pairs_over_tcp(settings):
-        why = "workers pair over TCP, perhaps between hosts, and of what reaches there it alone can stop a late write"
+        moved = "read" if settings.transfer == PULL else "write"
+        why = f"workers pair over TCP, perhaps between hosts, and of what gets there it alone can stop a late {moved}"
     elif settings.transfer == PULL:
-        why = "decode reads, and cannot do so with shm"
+        why = "decode reads (--transfer pull), and cannot do so with shm"
     else:
         why = "workers pair over Unix sockets, on one host"
     log.info("--transport auto takes %s: %s", chosen, why)

@@ -34,6 +34,9 @@ def verdict(report: Report) -> str:
 
 def main(words: list[str]) -> int:
     """0 when every backend passes, 1 when one does not, 2 for a name that is unknown."""
+    if {"-h", "--help"} & {*words}:
+        print(__doc__)
+        return 0
     into, names = (Path(words[1]), words[2:]) if len(words) > 1 and words[0] == "--record" else (None, words)
     with tempfile.TemporaryDirectory(prefix="quiesce-") as directory:
         try:
