@@ -88,6 +88,11 @@ def test_landing_must_hold_the_context(model: Path) -> None:
     assert surveyed(model, landing="staged", landing_bytes="1000", allow_small_pool="true")
 
 
+def test_landing_must_be_memory_that_there_is(model: Path) -> None:
+    asked = {"landing": "staged", "landing_bytes": str(10**17), "allow_small_pool": "true"}
+    assert "is more than the" in problems(model, **asked)[0]
+
+
 def test_only_pools_that_will_exist_are_checked(model: Path) -> None:
     assert surveyed(model, prefill_pool_tokens="16", mode="aggregated").decode_pool.tokens >= 256
     composed = {"prefill_pool_tokens": "16", "allow_small_pool": "true"}

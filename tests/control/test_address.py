@@ -43,6 +43,7 @@ def test_an_address_is_read_and_shown(text: str) -> None:
         ("tcp://a b:80", "HOST:PORT"),
         ("tcp://user@host:80", "HOST:PORT"),
         ("tcp://" + "a." * 127 + "a:80", "HOST:PORT"),
+        ("tcp://" + "a" * 64 + ".b:80", "HOST:PORT"),
         ("tcp://host:", "no port"),
         ("tcp://host:-1", "no port"),
         ("tcp://host:65536", "no port"),

@@ -56,6 +56,8 @@ FAR = {"peer": ("prefill-0=tcp://10.0.0.2:1",), **TRUSTED}
         ("decode", {"workers_srv": ("a b",), **TRUSTED}, "is no DNS name"),
         ("prefill", {"register": ("tcp://10.0.0.1:1",)}, "tcp://10.0.0.1:1: control over TCP needs TLS"),
         ("prefill", {"register": ("10.0.0.1:1",)}, "address '10.0.0.1:1' is not supported"),
+        ("prefill", {"advertise": "tcp://h:1"}, "--advertise means nothing without --register"),
+        ("decode", {"dns_server": "127.0.0.1:1"}, "--dns-server means nothing without --workers-srv"),
         ("prefill", {**HOME, "listen": "unix:/run/p.sock"}, "unix:/run/p.sock ends at this host"),
         ("prefill", {**HOME, "listen": "tcp://0.0.0.0:1"}, "say with --advertise where this worker is reached"),
         ("prefill", {**HOME, "listen": "tcp://0.0.0.0:1", "advertise": "tcp://h:0"}, "nobody can dial that"),

@@ -99,6 +99,11 @@ def test_landing_that_does_not_hold_the_context_is_refused_with_what_would() -> 
     assert limits(**STAGED, landing_bytes=1024 * LAYOUT.token_bytes, allow_small_pool=True).landing_tokens == 1024
 
 
+def test_landing_that_no_memory_holds_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="of free memory"):
+        limits(**STAGED, landing_bytes=10**17, allow_small_pool=True)
+
+
 def test_a_small_pool_is_one_problem_not_two() -> None:
     with pytest.raises(ConfigurationError) as raised:
         limits(**STAGED | {"pool_tokens": 2048})

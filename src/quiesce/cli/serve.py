@@ -298,6 +298,10 @@ def _meaningless(composed: Composed) -> list[str]:
     if composed.get("mode") != "aggregated":
         return []
     return [
+        f"{composed.settings[name].flag} means nothing with --mode aggregated, where there is no hand-off"
+        for name in ("transfer", "landing")
+        if name in composed.values
+    ] + [
         f"{composed.settings[name].flag} means nothing with --mode aggregated, where no worker prefills only; "
         f"{composed.settings[instead].flag} is for the workers that do both halves"
         for name, instead in (("prefill", "decode"), ("prefill_pool_tokens", "decode_pool_tokens"))

@@ -26,6 +26,7 @@ from quiesce.worker.sizes import (
     available_memory_bytes,
     context_problem,
     default_pool,
+    landing_excess,
     landing_problem,
     pool_problem,
 )
@@ -96,7 +97,8 @@ def _problems(
     settings: ServeSettings, composed: Composed, config: ModelConfig, prefill: PoolSize, decode: PoolSize
 ) -> list[str]:
     asked = msgspec.convert(composed.get("context_length"), int | None)
-    found = [context_problem(asked, config.context_length)]
+    landing_bytes = msgspec.convert(composed.get("landing_bytes"), int | None)
+    found = [context_problem(asked, config.context_length), landing_excess(landing_bytes)]
     if not composed.get("allow_small_pool"):
         pools = [(_GENERATING_FLAG, decode)]
         if settings.mode == "pd":
@@ -106,7 +108,6 @@ def _problems(
             sized_by = "--memory-share" if pool.asked is None else flag
             found.append(pool_problem(asked, config.context_length, pool, layout, sized_by))
         if settings.mode == "pd" and composed.get("landing") == "staged":
-            landing_bytes = msgspec.convert(composed.get("landing_bytes"), int | None)
             context = asked or config.context_length
             found.append(landing_problem(landing_bytes, context, decode, layout))
     return [problem for problem in dict.fromkeys(found) if problem]

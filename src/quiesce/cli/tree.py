@@ -11,7 +11,8 @@ WORKER = (Slice(WorkerSettings, frozenset({"role"})),)
 UNPAIRED_WORKER = (Slice(WorkerSettings, frozenset({"role", "peer", "workers_file", "workers_srv", "dns_server"})),)
 ROUTER = (Slice(RouterSettings),)
 _TLS = frozenset({"tls_cert", "tls_key", "tls_ca", "insecure", "data_tls"})
-_BETWEEN_HOSTS = frozenset({"workers_file", "workers_srv", "dns_server"}) | _TLS
+_FOUND = frozenset({"workers_file", "workers_srv", "dns_server", "control_listen", "register", "advertise"})
+_BETWEEN_HOSTS = _FOUND | _TLS
 SERVE = (
     Slice(ServeSettings),
     Slice(WorkerSettings, frozenset({"role", "name", "listen", "peer", "pool_tokens"}) | _BETWEEN_HOSTS),

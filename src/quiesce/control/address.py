@@ -16,7 +16,7 @@ MAX_PATH_BYTES = 107
 MAX_PORT = 65535
 
 _UNIX, _TCP = "unix:", "tcp://"
-_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]{0,62}[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9_-]{0,62}[A-Za-z0-9])?)*")
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?)*")
 
 
 class TcpAddress(msgspec.Struct, frozen=True):

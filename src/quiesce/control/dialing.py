@@ -31,6 +31,8 @@ async def connect(address: Address, timeout_s: float = 10.0, security: Security 
         return await _dial_tcp(address, min(timeout_s, _TCP_TRY_S), timeout_s, security)
     except (OSError, TimeoutError) as error:
         raise _unreachable(show_address(address), error) from error
+    except UnicodeError as error:  # the resolver's, for what can be no name
+        raise PeerUnusable(f"{show_address(address)} can be no host: {error}", took_effect=False) from error
 
 
 async def dial(path: str | os.PathLike[str], timeout_s: float = 10.0) -> socket.socket:

@@ -40,10 +40,17 @@ async def follow_peers(parts: Parts, where: Whereabouts) -> None:
 
 
 def hear_of(parts: Parts, where: Whereabouts, router: str, places: Places) -> None:
-    """A router that this worker is registered at says which prefill workers there are."""
+    """A router that this worker is registered at says which prefill workers there are.
+
+    Each said where it is by itself: one that cannot be reached from here is left out, and the others are taken.
+    """
+    where.say(f"--register {router}", {each: name for each, name in places.items() if _is_usable(parts, each, name)})
+
+
+def _is_usable(parts: Parts, address: Address, name: str) -> bool:
     try:
-        check_addresses(parts.settings, parts.security, places)
+        check_addresses(parts.settings, parts.security, [address])
     except ConfigurationError as error:
-        log.warning("a router's prefill workers are not taken", extra=ids(address=router, reason=error))
-    else:
-        where.say(f"--register {router}", places)
+        log.warning("a router's prefill worker is not taken", extra=ids(worker_name=name, reason=error))
+        return False
+    return True

@@ -152,6 +152,8 @@ def _learns_over_tcp(settings: WorkerSettings) -> bool:
 def _announcing(settings: WorkerSettings) -> list[str]:
     """What is announced must be an address that can be dialled from where it is announced."""
     address = parse_address(settings.advertise or settings.listen)
+    if idle := _saying_nothing(settings):
+        return idle
     if not any(isinstance(parse_address(each), TcpAddress) for each in settings.register):
         return []
     if not isinstance(address, TcpAddress):
@@ -159,6 +161,16 @@ def _announcing(settings: WorkerSettings) -> list[str]:
     if is_wildcard(address.host) or (settings.advertise and address.port == 0):
         return [f"{show_address(address)}: nobody can dial that; say with --advertise where this worker is reached"]
     return []
+
+
+def _saying_nothing(settings: WorkerSettings) -> list[str]:
+    """What was said of something that was not asked for."""
+    idle = []
+    if settings.advertise and not settings.register:
+        idle.append("--advertise means nothing without --register")
+    if settings.dns_server and not settings.workers_srv:
+        idle.append("--dns-server means nothing without --workers-srv")
+    return idle
 
 
 def _dialling(settings: WorkerSettings) -> list[str]:

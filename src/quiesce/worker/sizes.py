@@ -103,6 +103,14 @@ def landing_problem(landing_bytes: int | None, context: int, pool: PoolSize, lay
     )
 
 
+def landing_excess(landing_bytes: int | None) -> str:
+    """Why so much cannot be had on this machine, or ""."""
+    free_bytes = available_memory_bytes()
+    if landing_bytes is None or landing_bytes <= free_bytes:
+        return ""
+    return f"--landing-bytes {show_bytes(landing_bytes)} is more than the {show_bytes(free_bytes)} of free memory"
+
+
 def decide_limits(settings: WorkerSettings, model_context: int, layout: Layout) -> Limits:
     """The context and pool this worker admits. Raises ConfigurationError with every problem at once."""
     context = settings.context_length or model_context
@@ -117,6 +125,7 @@ def decide_limits(settings: WorkerSettings, model_context: int, layout: Layout) 
     landing_tokens = 0
     if settings.landing == "staged" and settings.role == "decode":
         landing_tokens = landing_size(settings.landing_bytes, context, pool, layout).tokens
+        problems.append(landing_excess(settings.landing_bytes))
         if not settings.allow_small_pool:
             problems.append(landing_problem(settings.landing_bytes, context, pool, layout))
     if any(problems):
