@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterable
+from typing import Any
 
 import pytest
 
@@ -138,6 +139,28 @@ class _All:
 
     def check(self, addresses: Iterable[Address]) -> None:
         pass
+
+
+async def test_who_stops_looking_stops_although_the_library_does_not(
+    dns: DnsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, over = asyncio.Event(), asyncio.Event()
+
+    async def deaf(*_args: Any, **_named: Any) -> None:
+        asked.set()
+        while not over.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await over.wait()
+
+    lookup = SrvLookup(dns.address)
+    monkeypatch.setattr(lookup._resolver, "resolve", deaf)
+    looking = asyncio.create_task(lookup.look(NAME))
+    await asked.wait()
+    looking.cancel()
+    await asyncio.wait({looking}, timeout=5)
+    stopped = looking.cancelled()
+    over.set()
+    assert stopped
 
 
 async def test_names_add_up(dns: DnsServer, quick: None) -> None:

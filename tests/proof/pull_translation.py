@@ -172,9 +172,15 @@ class PullTranslation:
             flight = fetch.flight
             read = (flight.sender, flight.key, flight.write, at)
             target = (flight.key.decode.incarnation, flight.key.decode.rank, page, flight.sender.rank)
-            self.reads[read] = (target, self._source(flight.sender, flight.request, source))
+            self.reads[read] = (target, self._read_from(fetch, at, source))
             found.append(read)
         return found
+
+    def _read_from(self, fetch: Fetch, at: int, source: int) -> Any:
+        """What the window lent: of two requests with one prompt, which was bound is not said by who asked."""
+        flight = fetch.flight
+        lent = self.lent.get((flight.sender, flight.key))
+        return self._source(flight.sender, flight.request, source) if lent is None else lent[fetch.first + at]
 
     def _see_memory(self, world: World) -> None:
         incarnation = world.receiver.incarnation

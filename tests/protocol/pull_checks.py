@@ -145,6 +145,15 @@ def a_closed_endpoint_ends_what_it_read() -> None:
     assert effects == (Ignored("read_settled", "unknown"),)
 
 
+def ranks_whose_reads_were_over_ack_when_the_endpoint_closes() -> None:
+    """Section 6: each decode rank's lender hears a word of its own before the pages are somebody else's."""
+    begun = (reserve(ranks=2), from_prefill(offer()), from_prefill(offer(), to=D1), LANDED)
+    _, effects = puller_runs(*begun, EndpointClosed(), ranks=2)
+    assert [each for each in kinds(effects) if each in ("Fenced", "AbortAck", "Release")] == [
+        *("Fenced", "AbortAck", "Release", "Release"),
+    ]
+
+
 def commit_waits_for_every_rank_and_read() -> None:
     """Rules 8 and 14: every rank has offered, and every read of every offer is terminal."""
     state, effects = puller_runs(reserve(P0, P1), from_prefill(offer()), LANDED)

@@ -266,3 +266,12 @@ async def test_workers_come_and_go_while_the_router_runs(path: Path) -> None:
     await asyncio.gather(running, return_exceptions=True)
     for worker in (one, two):
         await worker.stop()
+
+
+async def test_a_change_between_looking_and_waiting_is_not_missed() -> None:
+    """Whoever waits is a task, and begins later than it was made: a router that looked in vain then waited for ever."""
+    fleet = Fleet([])
+    waiting = asyncio.ensure_future(fleet.wait_for_change())
+    fleet.on_change()
+    async with asyncio.timeout(5):
+        await waiting

@@ -77,6 +77,17 @@ class SrvLookup:
             _point_at(self._resolver, server)
 
     async def look(self, name: str) -> Found:
+        """In a task of its own: the library waits with what may swallow the cancellation of whoever awaits it (Python
+        before 3.12), and a process that ends would go on looking."""
+        looking = asyncio.ensure_future(self._look(name))
+        looking.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may be left to hear it
+        try:
+            await asyncio.wait({looking})
+        finally:
+            looking.cancel()
+        return looking.result()
+
+    async def _look(self, name: str) -> Found:
         from dns.exception import DNSException
 
         try:

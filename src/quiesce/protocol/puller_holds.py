@@ -72,13 +72,16 @@ def close(turn: PullerTurn) -> None:
 
 
 def _fence(turn: PullerTurn, attempt: PullState) -> None:
+    """What was unproved is fenced; a decode rank whose reads were terminal already, in an attempt under way, acks."""
     ranks = rules.unproved(attempt)
+    idle = tuple(r for r in range(len(attempt.leases)) if r not in ranks and r not in attempt.quiet)
     if receiver_rules.is_under_way(attempt):
         attempt = _hold(turn, attempt)
         turn.emit(RequestFailed(attempt.attempt, ENDPOINT_CLOSED))
-    over = replace(attempt, outstanding=Map(), poisoned=frozenset(), quiet=attempt.quiet.union(ranks))
+    over = replace(attempt, outstanding=Map(), poisoned=frozenset(), quiet=attempt.quiet.union(ranks, idle))
     turn.put(over)
     turn.send(attempt.attempt, _of_ranks(attempt, ranks), Fenced())
+    turn.send(attempt.attempt, _of_ranks(attempt, idle), AbortAck())
     given = give_back(turn, over, lambda held, rank: Proof.FENCED if rank in ranks else rules.proof_for(held, rank))
     settled(turn, given, rules.may_forget(given))
 

@@ -7,7 +7,8 @@ import itertools
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from quiesce.control.address import Address, show_address
 from quiesce.control.security import LOCAL, Security
@@ -152,9 +153,10 @@ class Fleet:
             return f"circuit breakers are open: {', '.join(names)}"
         return why_no_pair(self.links, self.model)
 
-    async def wait_for_change(self) -> None:
-        """Until a worker came, went, told something new, or a pair was proved."""
-        await self._changed.wait()
+    def wait_for_change(self) -> Coroutine[Any, Any, Any]:
+        """Until a worker came, went, told something new, or a pair was proved: from this call on, not only from when
+        it is awaited. A change between the two that was missed left a router waiting for ever for what it had."""
+        return self._changed.wait()
 
     def had_pair_lately(self) -> bool:
         """Whether some pair was usable a few seconds ago: then one may be again in a moment."""

@@ -14,7 +14,6 @@ from typing import Any
 from quiesce.errors import MachineLacksError
 from quiesce.protocol.hello import Capabilities
 from quiesce.transport.onesided import PoolAddresses
-from quiesce.transport.starting import starting
 
 VERIFIED = "1.5.1"
 """The version that the conformance suite was run against."""
@@ -74,8 +73,8 @@ def agent(name: str, host: str, *, progress: bool) -> Any:
     wanted.useProgThread = progress
     wanted.pthrDelay = PROGRESS_US
     wanted.syncMode = nixl.NIXL_THREAD_SYNC_STRICT
-    with _ENVIRONMENT, starting():
-        made = nixl.nixlAgent(name, wanted)
+    made = nixl.nixlAgent(name, wanted)
+    with _ENVIRONMENT:
         before = os.environ.get("UCX_NET_DEVICES")
         os.environ["UCX_NET_DEVICES"] = before or device_towards(host)
         try:
