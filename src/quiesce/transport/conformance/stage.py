@@ -82,6 +82,11 @@ class Actor:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGCONT)
 
+    def has_ended(self, within_s: float) -> bool:
+        """Whether its process is over, by itself, waiting for it so long."""
+        self._process.join(within_s)
+        return self._process.exitcode is not None
+
     def kill(self) -> None:
         """SIGKILL, and wait until it is reaped."""
         self._process.kill()
