@@ -1,8 +1,0 @@
-"""`python -m quiesce` is `quiesce`."""
-
-import sys
-
-from quiesce.cli.main import main
-
-if __name__ == "__main__":
-    sys.exit(main())
