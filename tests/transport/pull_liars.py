@@ -61,7 +61,7 @@ class HurriedIntake(Intake):
 
 
 class StampsFirst(TcpPuller):
-    intake = HurriedIntake
+    line = HurriedIntake
 
 
 class SaysReadsTwice(TcpPuller):
@@ -104,7 +104,7 @@ class SilentIntake(Intake):
 class HangsWithItsLender(TcpPuller):
     """The thread whose connection broke is never heard of again."""
 
-    intake = SilentIntake
+    line = SilentIntake
 
 
 class KnowsTheOldTickets(TcpLender):

@@ -24,7 +24,7 @@ from quiesce.transport.departure import Departure
 from quiesce.transport.descriptors import decode_descriptor
 from quiesce.transport.pulling import Read
 from quiesce.transport.tcp import wire
-from quiesce.transport.tcp.outbound import connect
+from quiesce.transport.tcp.line import connect
 from quiesce.transport.tcp.sockets import PlainStream, receive_exactly
 from quiesce.transport.tcp.tls import TlsStream
 
