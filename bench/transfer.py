@@ -14,7 +14,8 @@ wake-up at the end. Bare, without either:
     nixl-pull      no bare way: what the same transport does when it pushes, so that the ratio is pull's to push
 
 A socket's speed jumps from one moment to the next. So with tcp a round is a quarter of the pages and there are four
-times as many, and this process has one CPU and both receivers have another.
+times as many, and this process has one CPU and both receivers have another. It also depends on which memory a process
+was given, for as long as it lives: so every row is measured three times, each with processes of its own.
 
 Each has its receiver in a process of its own. Before anything is timed, ours shows that the pages have arrived.
 """
@@ -67,6 +68,7 @@ SPREAD = (0.25, 0.75)
 MOST_S = 30.0
 """No call of a library that works takes so long."""
 QUARTERS = 4
+LIVES = 3
 SOCKETS = ("tcp", "tcp+tls")
 """Measured in short rounds, each side on a CPU of its own."""
 Runs = list[tuple[int, int, int]]
@@ -376,6 +378,20 @@ def bound(bench: Bench, bare: Any) -> Iterator[None]:
 
 
 def measure(name: str, page_bytes: int, total_bytes: int, rounds: int) -> Row:
+    lives = [_one_life(name, page_bytes, total_bytes, max(1, rounds // LIVES)) for _ in range(LIVES)]
+    took, one_page_s = np.concatenate([each[0] for each in lives]), statistics.median(each[1] for each in lives)
+    floor_s, bare_s, ours_s = np.median(took, axis=0) * (QUARTERS if name.startswith(SOCKETS) else 1)
+    gb = total_bytes / 1e9
+    to_bare = took[:, 1] / took[:, 2]
+    return Row(
+        *(f"{name:<9} {_size(page_bytes)}", total_bytes / page_bytes / ours_s, gb / ours_s),
+        *(gb / floor_s, float(np.median(took[:, 0] / took[:, 2])), gb / bare_s, float(np.median(to_bare))),
+        *(tuple(np.quantile(to_bare, SPREAD)), one_page_s * 1e6),
+    )
+
+
+def _one_life(name: str, page_bytes: int, total_bytes: int, rounds: int) -> tuple[np.ndarray[Any, Any], float]:
+    """In processes and memory of its own: seconds of (memmove, bare, ours) in each round, and of one page."""
     made = PullBench if name.endswith(PULL) else Bench
     with contextlib.ExitStack() as ends:
         told = trial_of("tcp", Path(ends.enter_context(tempfile.TemporaryDirectory()))) if name == "tcp+tls" else name
@@ -384,18 +400,8 @@ def measure(name: str, page_bytes: int, total_bytes: int, rounds: int) -> Row:
             parts = len(bench.parts)
             for number in range(parts):  # connects
                 bare.copy(number)
-            took = np.array(
-                [in_turns(number, bench.memmove, bare.copy, bench.ours) for number in range(rounds * parts)]
-            )
-        one_page_s = statistics.median(seconds(lambda _: bench.ours(0, 1), 0) for _ in range(100))
-    floor_s, bare_s, ours_s = np.median(took, axis=0) * parts
-    gb = bench.pages * page_bytes / 1e9
-    to_bare = took[:, 1] / took[:, 2]
-    return Row(
-        *(f"{name:<9} {_size(page_bytes)}", bench.pages / ours_s, gb / ours_s),
-        *(gb / floor_s, float(np.median(took[:, 0] / took[:, 2])), gb / bare_s, float(np.median(to_bare))),
-        *(tuple(np.quantile(to_bare, SPREAD)), one_page_s * 1e6),
-    )
+            took = [in_turns(number, bench.memmove, bare.copy, bench.ours) for number in range(rounds * parts)]
+        return np.array(took), statistics.median(seconds(lambda _: bench.ours(0, 1), 0) for _ in range(100))
 
 
 def _size(n_bytes: int) -> str:
