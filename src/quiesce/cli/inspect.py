@@ -36,8 +36,9 @@ def command(run_dir: Path | None, once: bool, as_json: bool, bundle: Path | None
     """Show pools, rooms, holds with age and awaited proofs, page ranges by owner, and spares. Ctrl-C ends it.
 
     All workers are asked at once. Who does not answer within 2 s is named, with since when and what is known of its
-    process, beside what the others said. Looking changes nothing; it needs the rights of the user who runs the server. A bundle holds topology, versions,
-    settings without keys, snapshots, metrics and the last steps of the hand-off machines; nothing that users said.
+    process, beside what the others said. Looking changes nothing; it needs the rights of the user who runs the server.
+    A bundle holds topology, versions, settings without keys, snapshots, metrics and the last steps of the hand-off
+    machines; nothing that users said.
     """
     directory = serving_directory(run_dir)
     tell(Terminal(), f"quiesce: {server_line(directory)}")
