@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from quiesce.lab.swarm.parameters import Way
+
 
 class Catch(msgspec.Struct, frozen=True):
     """A seed under which a mutant is seen. `effects`: an effect is about nothing any more."""
@@ -12,6 +14,7 @@ class Catch(msgspec.Struct, frozen=True):
     seed: int
     checker: str
     seconds: float = 15.0
+    way: Way = Way("push")
 
     @property
     def row(self) -> str:

@@ -12,13 +12,15 @@ from quiesce.lab.mutants.registry import BY_NAME
 
 
 class Without(msgspec.Struct, frozen=True):
-    """`proof`: an expired hold frees pages; `coverage`: commits look at no tag; `fresh_memory`: a restarted decode
-    worker has the memory of its earlier life; `checkers` by name: what they warn of, does it really lead to harm?
+    """`proof`: an expired hold frees pages; `coverage`: commits look at no tag; `fresh_memory`: a restarted worker has
+    the memory of its earlier life; `refusal`: a revoked window serves on; `checkers` by name: what they warn of, does
+    it really lead to harm?
     """
 
     proof: bool = False
     coverage: bool = False
     fresh_memory: bool = False
+    refusal: bool = False
     checkers: frozenset[str] = frozenset()
 
 
@@ -36,4 +38,4 @@ def mutant(name: str) -> Iterator[Without]:
         raise UsageError(f"There is no mutant {name!r}.", remedy="`quiesce lab swarm --mutants` lists them.")
     with found.applied():
         world = found.world
-        yield NOTHING if world is None else Without(world.unsafe, not world.covered, not world.fresh)
+        yield NOTHING if world is None else Without(world.unsafe, not world.covered, not world.fresh, not world.refuses)
