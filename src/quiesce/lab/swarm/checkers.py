@@ -94,8 +94,8 @@ class NoEarlyAck(Checker):
 
 
 class ArmedFirst(Checker):
-    """Decode says of no attempt that it failed before its hold is armed; prefill offers no window before it is open
-    (rule 1).
+    """Rule 1. Decode says of no attempt that it failed before its hold is armed, and launches nothing of it after that;
+    prefill offers no window before it is open.
     """
 
     name = "armed_first"
@@ -104,6 +104,11 @@ class ArmedFirst(Checker):
         self.looked += 1
         if not held:
             self.fail(f"{where} sends {what} for attempt {attempt}, whose hold is not armed", about)
+
+    def launched(self, attempt: int, held: bool, where: str, about: int) -> None:
+        self.looked += 1
+        if held:
+            self.fail(f"{where} launches a read of attempt {attempt}, which is held", about)
 
     def offered(self, open_: bool, where: str, about: int) -> None:
         self.looked += 1

@@ -162,7 +162,7 @@ class Cluster:
         else:
             fresh = self.decodes[old.index] = DecodeWorker(self.ground, self, old.index, old.number + 1)
         for memory, heir in zip(old.memories, fresh.memories, strict=True):
-            memory.heir = heir if self.without.fresh_memory else None
+            memory.heir = heir if fresh.name.split()[0] in self.without.fresh_memory else None
         self.ground.tell(f"{fresh.title} begins")
         for decode in self.decodes:
             for prefill in self.prefills:

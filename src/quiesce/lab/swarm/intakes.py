@@ -88,6 +88,10 @@ class PullIntake:
 
     def _launch(self, launch: pull.LaunchRead) -> None:
         """Counted before; one that cannot start settles as quiesced."""
+        worker, number = self._worker, launch.attempt
+        held = any(memory.is_held(number) for memory in worker.memories)
+        about = worker.handoffs[number].submission.ask.number
+        self._ground.checks.armed_first.launched(number, held, worker.name, about)
         flight = self._flight(launch)
         if flight is None:
             self._ground.marks.hit("read cannot begin")

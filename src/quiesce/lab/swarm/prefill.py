@@ -212,8 +212,9 @@ class PrefillRank:
 
     def takes_back(self, job: Job, key: AttemptKey) -> None:
         """It may not any more."""
-        job.lent_to.discard(key)
-        self.aside_jobs -= not job.is_aside
+        if key in job.lent_to:
+            job.lent_to.discard(key)
+            self.aside_jobs -= not job.is_aside
 
     def poison(self, key: AttemptKey) -> None:
         """What has an unknown fate may read the source for ever."""
@@ -247,6 +248,7 @@ class PrefillRank:
     def _free(self, job: Job, proof: Proof) -> None:
         del self.jobs[job.submission.request]
         self.aside_jobs -= job.is_aside
+        job.lent_to.clear()
         self._queue.remove(job.submission.request)
         if job.reader is not None:
             job.reader.leave()
