@@ -102,7 +102,7 @@ PULL = (
         "read_own",
         pulled(quiesced=1),
         (PR, "fail", to_pull.count_as_read),
-        (P, "_verified", to_pull.commit_anyway),
+        (P, "verified", to_receiver.commit_anyway),
     ),
     explored(
         "12",
