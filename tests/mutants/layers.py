@@ -92,8 +92,8 @@ def proof(mutant: Mutant) -> str:
 def swarm(mutant: Mutant) -> str:
     """The property that breaks in a simulated cluster, and with which seed."""
     way = Way("pull" if mutant in PULL else "push")
-    known = [Order(each.seed, each.seconds, "", each.mutant, each.way) for each in CATCHES if each.mutant == mutant.name]
-    tried = known or [Order(seed, SIMULATED_S, "", mutant.name, way) for seed in SEEDS]
+    known = [(each.seed, each.seconds) for each in CATCHES if each.mutant == mutant.name]
+    tried = [Order(*each, "", mutant.name, way) for each in known or [(seed, SIMULATED_S) for seed in SEEDS]]
     for order in () if mutant.rule in QUEUES else tried:
         outcome = carry_out(order)
         if outcome.violation:
