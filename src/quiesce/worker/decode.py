@@ -10,7 +10,7 @@ import msgspec
 
 from quiesce.control.whereabouts import Whereabouts
 from quiesce.errors import OutOfPages, PeerUnusable, RequestRejected, invariant
-from quiesce.ids import Attempt, RequestId
+from quiesce.ids import Attempt, Peer, RequestId
 from quiesce.kv.allocator import PageState
 from quiesce.kv.prefix_cache import Reader
 from quiesce.kv.runs import Pages
@@ -191,6 +191,9 @@ class DecodeWorker(GeneratingWorker):
 
     def send(self, envelope: Envelope) -> None:
         self.streams.send(envelope)
+
+    def breach(self, prefill: Peer, problem: str) -> None:
+        self.streams.breach(prefill, problem)
 
     def handoff_failed(self, handoff: Handoff, failure: Failure) -> None:
         self._attempts.pop(handoff.request.id, None)
