@@ -1,7 +1,8 @@
 """`python -m quiesce.transport.conformance [--record FILE] [BACKEND ...]`: all that can run here when none is named.
 
 A backend that is being written is named `package.module:ATTRIBUTE`, one over TLS `tcp+tls=DIR`, with the certificates
-that `quiesce certs DIR` makes, one that lends each lease memory of its own `shm+segments`. FILE takes what was seen, for docs/conformance.md.
+that `quiesce certs DIR` makes, one that lends each lease memory of its own `shm+segments`. FILE takes what was seen,
+for docs/conformance.md.
 """
 
 from __future__ import annotations

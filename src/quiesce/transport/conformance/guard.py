@@ -33,12 +33,11 @@ class Canaries:
     def __init__(self, pool: Pool, beside: tuple[int, ...] = ()) -> None:
         """`beside` are mappings of `GUARD_BYTES` each."""
         segment, base = segment_of(pool.layout, pool.pages, pool.slots), pool.base_address
-        planes = (pool.pages * pool.layout.page_bytes, segment.tags_at), (
-            segment.tags_at + pool.tags.nbytes,
-            segment.metadata_at,
-        )
-        rests = [*planes, (segment.metadata_at + pool.metadata.nbytes, segment.n_bytes)]
-        self._spans = [(base + first, end - first) for first, end in rests]
+        used = 0, segment.tags_at, segment.metadata_at
+        sizes = pool.pages * pool.layout.page_bytes, pool.tags.nbytes, pool.metadata.nbytes
+        firsts = [at + n_bytes for at, n_bytes in zip(used, sizes, strict=True)]
+        ends = segment.tags_at, segment.metadata_at, segment.n_bytes
+        self._spans = [(base + first, end - first) for first, end in zip(firsts, ends, strict=True)]
         self._spans += [(at, GUARD_BYTES) for at in beside]
         for at, n_bytes in self._spans:
             ctypes.memset(at, MARK, n_bytes)
@@ -50,7 +49,7 @@ class Canaries:
 def surrounded(make: Callable[[], Pool]) -> tuple[Pool, tuple[int, ...]]:
     """A pool with a mapping of nobody's right before and right after it; where these are.
 
-    The kernel puts a mapping right below the one before it, unless a hole fits; then it is asked again, the hole filled.
+    The kernel puts a mapping right below the last one, unless a hole fits; then it is asked again, the hole filled.
     """
     kept = []
     for _ in range(TRIES):

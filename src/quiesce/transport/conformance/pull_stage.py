@@ -70,9 +70,7 @@ def pull_stage(
     """`guarded`: the puller's pool has mappings of nobody's around it (`guard`)."""
     if candidate(backend).lender is None:
         raise PeerUnusable(NOT_OFFERED)
-    made = PullStage(
-        backend, page_bytes=page_bytes, pages=pages, call_deadline_s=call_deadline_s, guarded=guarded
-    )
+    made = PullStage(backend, page_bytes=page_bytes, pages=pages, call_deadline_s=call_deadline_s, guarded=guarded)
     try:
         yield made
     finally:
