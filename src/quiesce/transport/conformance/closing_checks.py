@@ -9,7 +9,7 @@ from quiesce.transport.conformance.stage import Stage, stage
 CALL_S = 3.0
 SOME_PAGES = LARGE_PAGES // 2
 """Still more than may be placed before `close` is heard."""
-LOOKS = 8
+LOOKS = 4
 
 
 def after_the_receiver_s_close_no_byte_changes(backend: str) -> str:
