@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from quiesce.ids import PageTag, Peer
 from quiesce.kv.storage import Pool
 from quiesce.protocol.sender_io import Outcome
-from quiesce.transport.contract import Completion
+from quiesce.transport.contract import Completion, OnDead
 from quiesce.transport.pulling import Read, Source
 from quiesce.transport.tcp.intake import Intake
 from quiesce.transport.tcp.lender import TcpLender
@@ -123,13 +123,7 @@ class _Everybody(set[bytes]):
 
 
 class HearsNoDeath(TcpLender):
-    def watch(
-        self,
-        peer: Peer,
-        pidfd: int,
-        on_dead: Callable[[Peer], None],
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
+    def watch(self, peer: Peer, pidfd: int, on_dead: OnDead, loop: asyncio.AbstractEventLoop) -> None:
         os.close(pidfd)
         super().watch(peer, -1, on_dead, loop)
 
