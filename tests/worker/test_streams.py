@@ -162,7 +162,7 @@ async def test_a_decode_life_that_breaks_the_protocol_again_and_again_is_refused
     with pytest.raises(HandshakeRefused, match=r"broke the protocol 3 times .* attempt is out of bounds: '0'"):
         await join(house, decode, hello)
     assert await house.desk.metric("prefill-0", "quiesce_protocol_breaches_total") == MOST_BREACHES
-    await serves(house)
+    await house.serves()
 
 
 async def test_a_prefill_that_speaks_for_another_life_is_disconnected(house: House) -> None:
