@@ -95,11 +95,8 @@ def _parse_tcp(text: str) -> TcpAddress:
     host, colon, port = text.removeprefix(_TCP).rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not colon or not _is_host(bare, bracketed=bare != host):
-        raise ConfigurationError(
-            [
-                f"address {text!r}: write tcp://HOST:PORT, all four numbers of an IPv4 address, an IPv6 address in brackets"
-            ]
-        )
+        how = "write tcp://HOST:PORT, all four numbers of an IPv4 address, an IPv6 address in brackets"
+        raise ConfigurationError([f"address {text!r}: {how}"])
     if not (port.isascii() and port.isdecimal() and int(port[:6]) <= MAX_PORT):
         raise ConfigurationError([f"address {text!r}: {port!r} is no port"])
     return TcpAddress(_canonical(bare), int(port))
