@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from quiesce.ids import PageTag, Peer
 from quiesce.protocol.sender_io import Outcome
-from quiesce.transport.contract import Completion, Write
+from quiesce.transport.contract import Completion, OnDead, Write
 from quiesce.transport.placement import Placement, Placing
 from quiesce.transport.registry import Backend, backend
 from quiesce.transport.shm import ShmReceiver, ShmSender
@@ -59,13 +59,7 @@ class ReadsAfterClose(TcpSender):
 class FencesInWords(ShmReceiver):
     """Takes the order to kill for the death."""
 
-    def watch(
-        self,
-        peer: Peer,
-        pidfd: int,
-        on_dead: Callable[[Peer], None],
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
+    def watch(self, peer: Peer, pidfd: int, on_dead: OnDead, loop: asyncio.AbstractEventLoop) -> None:
         os.close(pidfd)
         self._told: Callable[[], object] = lambda: loop.call_soon(on_dead, peer)
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from quiesce.ids import PageTag, Peer
 from quiesce.kv.storage import Pool
 from quiesce.protocol.sender_io import Outcome
-from quiesce.transport.contract import Completion
+from quiesce.transport.contract import Completion, OnDead
 from quiesce.transport.pulling import Read, Source
 from quiesce.transport.tcp.intake import Intake
 from quiesce.transport.tcp.lender import TcpLender
@@ -61,7 +61,7 @@ class HurriedIntake(Intake):
 
 
 class StampsFirst(TcpPuller):
-    intake = HurriedIntake
+    line = HurriedIntake
 
 
 class SaysReadsTwice(TcpPuller):
@@ -104,7 +104,7 @@ class SilentIntake(Intake):
 class HangsWithItsLender(TcpPuller):
     """The thread whose connection broke is never heard of again."""
 
-    intake = SilentIntake
+    line = SilentIntake
 
 
 class KnowsTheOldTickets(TcpLender):
@@ -122,13 +122,7 @@ class _Everybody(set[bytes]):
 
 
 class HearsNoDeath(TcpLender):
-    def watch(
-        self,
-        peer: Peer,
-        pidfd: int,
-        on_dead: Callable[[Peer], None],
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
+    def watch(self, peer: Peer, pidfd: int, on_dead: OnDead, loop: asyncio.AbstractEventLoop) -> None:
         os.close(pidfd)
         super().watch(peer, -1, on_dead, loop)
 

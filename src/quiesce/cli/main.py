@@ -10,6 +10,7 @@ import click
 
 from quiesce import __version__
 from quiesce.cli.report import report
+from quiesce.lasting import making_what_lasts
 
 # Command to (module, attribute), in the order of `--help`.
 COMMANDS = {
@@ -42,7 +43,8 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, attribute = COMMANDS[cmd_name]
-        command = getattr(importlib.import_module(module), attribute)
+        with making_what_lasts():
+            command = getattr(importlib.import_module(module), attribute)
         return command if isinstance(command, click.Command) else None
 
 

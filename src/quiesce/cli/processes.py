@@ -15,6 +15,7 @@ from quiesce.cli.parent import stop_with_parent
 from quiesce.cli.settings import Composed
 from quiesce.cli.start_table import open_door_warning
 from quiesce.cli.tree import EVERY_NAME, ROUTER, UNPAIRED_WORKER, WORKER
+from quiesce.lasting import making_what_lasts
 from quiesce.router.settings import RouterSettings
 from quiesce.worker.settings import Role, WorkerSettings
 
@@ -70,15 +71,15 @@ def _show_in_ps(context: click.Context) -> None:
 
 def _run_worker(settings: WorkerSettings) -> int:
     with naming_what_is_missing():
-        from quiesce.worker.main import run
-
+        with making_what_lasts():
+            from quiesce.worker.main import run
         return run(settings)
 
 
 def _run_router(settings: RouterSettings) -> int:
     with naming_what_is_missing():
-        from quiesce.router.main import run
-
+        with making_what_lasts():
+            from quiesce.router.main import run
         return run(settings)
 
 

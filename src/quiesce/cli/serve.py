@@ -33,6 +33,7 @@ from quiesce.cli.survey import Survey, survey
 from quiesce.cli.terminal import Terminal, tell
 from quiesce.cli.tree import EVERY_NAME, SERVE
 from quiesce.errors import ConfigurationError, MachineLacksError
+from quiesce.lasting import keep
 from quiesce.protocol.dispatch import Welcome
 from quiesce.router.tenants_file import read_tenants
 from quiesce.telemetry.logs import configure, ids
@@ -63,6 +64,7 @@ def serve(composed: Composed, entry: Entry = product_entry, console: Console | N
         planned = plan(settings, composed, run_dir, entry, pools, surveyed.spare.holds)
         for process in planned:
             write_file(process.file, process.settings)
+        keep()
         return asyncio.run(Server(settings, composed, planned, surveyed, console).run())
 
 

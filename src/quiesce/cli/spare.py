@@ -26,6 +26,7 @@ from quiesce.cli.processes import naming_what_is_missing, router_command, worker
 from quiesce.cli.settings import Composed
 from quiesce.cli.waiting_spare import waiting_at
 from quiesce.errors import invariant
+from quiesce.lasting import making_what_lasts
 from quiesce.router.settings import RouterSettings
 from quiesce.worker.settings import Role, WorkerSettings
 
@@ -87,18 +88,20 @@ def _become(holds: Holds, settings: WorkerSettings, run: RunLoaded) -> Become:
 
 
 def _worker(settings: WorkerSettings, run: RunLoaded, *, load: bool) -> Become:
-    import quiesce.worker.main  # noqa: F401 - takes seconds, which the worker will not need
-    from quiesce.worker.loading import Loaded
+    with making_what_lasts():
+        import quiesce.worker.main  # noqa: F401 - takes seconds, which the worker will not need
+        from quiesce.worker.loading import Loaded
 
-    loaded = Loaded(settings) if load else None
+        loaded = Loaded(settings) if load else None
     return lambda words: worker_command(msgspec.convert(words[0], Role), lambda told: run(told, loaded))
 
 
 def _router(model: str) -> Become:
-    from quiesce.router.main import run
-    from quiesce.text.model import TextModel
+    with making_what_lasts():
+        from quiesce.router.main import run
+        from quiesce.text.model import TextModel
 
-    text = TextModel.load(model)
+        text = TextModel.load(model)
 
     def run_loaded(settings: RouterSettings) -> int:
         return run(settings, text if settings.model == model else None)

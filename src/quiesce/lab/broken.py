@@ -6,5 +6,5 @@ import os
 
 
 def broken_parts() -> frozenset[str]:
-    """Its names, between commas; `quiesce.lab.worker` lists them."""
+    """Its names, between commas; `quiesce.lab.composition` lists them."""
     return frozenset(word for word in os.environ.get("QUIESCE_LAB", "").split(",") if word)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -53,8 +53,14 @@ AFTER = Arm("After: pages are given away on proof", SAFE, held=True, stamp=True)
 
 async def run_arm(arm: Arm, *flags: str, environ: Mapping[str, str] | None = None) -> RaceReport:
     """Start two prefill workers and one decode worker, and run the race once."""
-    async with Cluster(*FLAGS, *arm.flags, *flags, environ=environ) as cluster:
-        return await race(cluster, DONOR, VICTIM, held=arm.held, stamp=arm.stamp)
+    (report,) = await run_arms(arm, flags=flags, environ=environ)
+    return report
+
+
+async def run_arms(*arms: Arm, flags: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> list[RaceReport]:
+    """The same for arms that want the same flags: one after the other, with the same workers."""
+    async with Cluster(*FLAGS, *arms[0].flags, *flags, environ=environ) as cluster:
+        return [await race(cluster, DONOR, VICTIM, held=arm.held, stamp=arm.stamp) for arm in arms]
 
 
 def is_as_promised(arm: Arm, report: RaceReport) -> bool:

@@ -22,6 +22,7 @@ class RaceReport(msgspec.Struct):
     """What happened. `donor_pages` and `victim_pages` are decode's ranges when the late write landed.
 
     `held` are pages that awaited a proof when the victim came: of the pool, and of what staged writes land in.
+    `drained` and `unsafe` are releases during this race.
     """
 
     solo: Answer
@@ -40,29 +41,38 @@ class RaceReport(msgspec.Struct):
 async def race(
     cluster: Cluster, donor: dict[str, Any], victim: dict[str, Any], *, held: bool, stamp: bool
 ) -> RaceReport:
-    """Run the race once. `held`: the victim comes while the donor's pages are held, else when they were given back.
+    """Run the race once; the same cluster may run others afterwards.
 
-    `stamp`: whether the late write also stamps its tags, or only its bytes land.
+    `held`: the victim comes while the donor's pages are held, else when they were given back. `stamp`: whether the late
+    write also stamps its tags, or only its bytes land.
 
     The cluster has two prefill workers and one decode worker, all of the laboratory.
     """
     async with Client(cluster.url) as client:
         solo = await client.ask(victim)
+        drained, unsafe = await _releases(client)
         holder, donor_view = await _abort_mid_write(cluster, client, donor, held=held)
         after = await cluster.snapshot("decode-0")
         answer, victim_view = await _answer_while_landing(cluster, client, victim, holder, stamp=stamp)
         await cluster.until("decode-0", lambda view: not view.rooms)
+        drained_now, unsafe_now = await _releases(client)
         report = RaceReport(
             solo=solo,
             victim=answer,
             donor_pages=_owned(donor_view, "held", "reserved"),
             victim_pages=_owned(victim_view, "used"),
             held={"pages": after.pages["held"], "landing": after.landing.get("held", 0)},
-            drained=int(await client.metric("quiesce_releases_total", role="decode", proof="drained")),
-            unsafe=int(await client.metric("quiesce_unsafe_releases_total")),
+            drained=drained_now - drained,
+            unsafe=unsafe_now - unsafe,
         )
         holder.close()
         return report
+
+
+async def _releases(client: Client) -> tuple[int, int]:
+    """Of decode so far, those by a drain's acknowledgement; of all so far, those without proof."""
+    drained = await client.metric("quiesce_releases_total", role="decode", proof="drained")
+    return int(drained), int(await client.metric("quiesce_unsafe_releases_total"))
 
 
 async def _abort_mid_write(

@@ -15,6 +15,7 @@ import uvicorn
 
 from quiesce.control.security import INSECURE_WARNING
 from quiesce.errors import InvariantBroken
+from quiesce.lasting import keep, making_what_lasts
 from quiesce.router.app import build_app
 from quiesce.router.breakers import Breakers
 from quiesce.router.capacity import AT_ONCE, make_room, most_connections
@@ -51,7 +52,10 @@ def run(settings: RouterSettings, text: TextModel | None = None) -> int:
     if check_workers(settings).insecure:
         _log.warning(INSECURE_WARNING)
     make_room(settings)
-    return asyncio.run(_serve(settings, text or TextModel.load(settings.model)))
+    with making_what_lasts():
+        text = text or TextModel.load(settings.model)
+    keep()
+    return asyncio.run(_serve(settings, text))
 
 
 async def _serve(settings: RouterSettings, text: TextModel) -> int:

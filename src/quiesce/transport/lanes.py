@@ -56,6 +56,7 @@ class Lanes(ABC, Generic[D, J]):
             call_deadline_s, self._give_up, abandons=self.abandons, sides=self.sides
         )
         self._threads_of_a_lane = threads
+        self._closing = threading.Event()
         self._lanes: list[Lane[D]] = []
         self._ending: list[Lane[D]] = []
 
@@ -76,6 +77,7 @@ class Lanes(ABC, Generic[D, J]):
 
         What a sender let leave may still land at the peer; its completion says so when its end is unknown.
         """
+        self._closing.set()
         self._flights.close()
         for lane in [*self._lanes, *self._ending]:
             for thread in lane.threads:

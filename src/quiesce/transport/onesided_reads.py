@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 
 from quiesce.kv.runs import copy_runs
 from quiesce.kv.storage import Pool
 from quiesce.protocol.sender_io import Outcome
 from quiesce.transport.bounds import refusal
-from quiesce.transport.departure import Departure
 from quiesce.transport.flights import Flight
-from quiesce.transport.lanes import DEFAULT_CALL_DEADLINE_S, Lane, LanePuller
+from quiesce.transport.lanes import Lane, LanePuller
 from quiesce.transport.onesided import A, Copies, Line, OneSided, PoolAddresses
 from quiesce.transport.pulling import Read
 
@@ -22,23 +19,8 @@ class OneSidedPuller(OneSided[A, Read], LanePuller[A]):
 
     A line that is closed places nothing any more: a backend's `Line.close` says so, or it is none for reading. So a
     read whose connection broke ends as failed_quiesced, when its line is closed; of one that merely takes too long
-    nobody knows the end before `close`.
+    nobody knows the end before `close`, which waits for no read.
     """
-
-    def __init__(
-        self,
-        pool: Pool,
-        threads: int = 1,
-        call_deadline_s: float = DEFAULT_CALL_DEADLINE_S,
-        departure: Departure[Read] | None = None,
-    ) -> None:
-        self._closing = threading.Event()
-        super().__init__(pool, threads, call_deadline_s, departure)
-
-    def close(self) -> None:
-        """Wait for no read: every line is closed and its thread joined. Afterwards nothing lands. Idempotent."""
-        self._closing.set()
-        super().close()
 
     def _refusal(self, job: Read, described: A) -> str:
         return refusal(job, described.pages, self._pool.pages)

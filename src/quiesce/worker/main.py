@@ -21,6 +21,7 @@ from quiesce.errors import ConfigurationError, PeerUnusable
 from quiesce.ids import mint_first_tag, mint_incarnation
 from quiesce.kv.allocator import PageAllocator
 from quiesce.kv.storage import Pool
+from quiesce.lasting import keep, making_what_lasts
 from quiesce.protocol.dispatch import Attach
 from quiesce.protocol.hello import Hello, OtherVersion
 from quiesce.protocol.registration import Register
@@ -64,7 +65,9 @@ def run(settings: WorkerSettings, compose: Compose = PRODUCT, loaded: Loaded | N
     check_settings(settings)
     settings = with_transport(settings)
     warn(settings)
-    parts = assemble(settings, compose, loaded)
+    with making_what_lasts():
+        parts = assemble(settings, compose, loaded)
+    keep()
     return asyncio.run(_serve(parts, compose))
 
 

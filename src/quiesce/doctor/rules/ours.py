@@ -128,7 +128,7 @@ def _other_transport(fleet: Fleet) -> Seen:
             yield Hit(
                 (transport.evidence,),
                 f"{label(member)} uses the transport {transport.value}, which a package offers.",
-                "Run its conformance suite with the versions that are installed: docs/transports.md.",
+                "Run its conformance suite with the versions that are installed: docs/backends.md.",
             )
 
 
@@ -138,7 +138,7 @@ def _trusts_library(fleet: Fleet) -> Seen:
             yield Hit(
                 member.places(Field.TRUST_TRANSPORT),
                 f"{label(member)} takes a transport's library in a version that nobody has verified.",
-                "Install a version that is verified, or run the conformance suite with this one: docs/transports.md.",
+                "Install a version that is verified, or run the conformance suite with this one: docs/backends.md.",
             )
 
 

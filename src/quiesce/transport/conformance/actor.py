@@ -7,11 +7,14 @@ It is told what to do over a socket that only its director has, one call after t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import select
 import socket
+import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -26,6 +29,7 @@ from quiesce.transport.contract import Metadata, Receiver, Sender, Target, Write
 from quiesce.transport.pulling import Lender, Puller
 
 WRITER = Peer(0, Incarnation("c" * 32))
+RESTING_LOOKS = 8
 
 
 class PoolActor:
@@ -65,6 +69,7 @@ class WatchingActor(PoolActor):
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._dead: list[Peer] = []
+        self._told = asyncio.Event()
         self._peer = WRITER
 
     def next_peer(self) -> None:
@@ -79,7 +84,21 @@ class WatchingActor(PoolActor):
         return self.side.describe(self._peer)
 
     def watch(self, pid: int) -> None:
-        self.side.watch(self._peer, os.pidfd_open(pid), self._dead.append, self._loop)
+        self.side.watch(self._peer, os.pidfd_open(pid), self._on_dead, self._loop)
+
+    def come_first(self) -> None:
+        """From now on no other thread of this process runs while this one could: what it looks at hardly changes."""
+        for thread in _other_threads():
+            os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
+        for thread in (0, *_other_threads()):
+            os.sched_setaffinity(thread, {min(os.sched_getaffinity(0))})
+
+    def let_others_run(self, most_s: float) -> None:
+        """Until none of them wants to, `most_s` at most."""
+        until_s, looks = time.monotonic() + most_s, 0
+        while looks < RESTING_LOOKS and time.monotonic() < until_s:
+            time.sleep(0.001)
+            looks = 0 if any(_wants_to_run(each) for each in _other_threads()) else looks + 1
 
     def revoke(self, tag: int) -> bool:
         return self.side.revoke(PageTag(tag))
@@ -89,11 +108,22 @@ class WatchingActor(PoolActor):
 
     def await_dead(self, most_s: float) -> int:
         """Turn the loop until `on_dead` was called, `most_s` at most; how often it was."""
-        until_s = time.monotonic() + most_s
-        while not self._dead and time.monotonic() < until_s:
-            self._loop.run_until_complete(asyncio.sleep(0.001))
-        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.run_until_complete(self._until_told(most_s))
         return len(self._dead)
+
+    def image_once_dead(self, most_s: float) -> tuple[int, bytes]:
+        """As `await_dead`, and what the pool was at that moment: who asks afterwards comes too late."""
+        return self.await_dead(most_s), self.image()
+
+    async def _until_told(self, most_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(most_s):
+                await self._told.wait()
+                await asyncio.sleep(0)  # for a second call of `on_dead`
+
+    def _on_dead(self, peer: Peer) -> None:
+        self._dead.append(peer)
+        self._told.set()
 
     def close(self) -> None:
         self.side.close()
@@ -122,6 +152,14 @@ class LaunchingActor(PoolActor):
 
     def _ends(self) -> list[tuple[int, str, str]]:
         return [(each.id, each.outcome.name, each.error) for each in self.side.completions()]
+
+
+def _other_threads() -> set[int]:
+    return {int(task.name) for task in Path("/proc/self/task").iterdir()} - {threading.get_native_id()}
+
+
+def _wants_to_run(thread: int) -> bool:
+    return Path(f"/proc/self/task/{thread}/stat").read_text().rpartition(")")[2].split()[0] == "R"
 
 
 class ReceiverActor(WatchingActor):

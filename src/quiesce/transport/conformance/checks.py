@@ -234,14 +234,16 @@ def a_dead_writer_s_bytes_end_at_its_fence(backend: str) -> str:
         on.arm(on.all_pages())
         on.warm_up()
         before = on.image()
+        on.receiver.call("come_first")  # else what places bytes may be through before anybody could look
         on.receiver.stop()
         on.launch(1, on.all_pages(), on.all_pages())
         on.writer.call("wait", 1, SHORT_S)
         on.writer.kill()
+        on.receiver.ask("image_once_dead", FENCE_S)
         on.receiver.go_on()
-        told = on.receiver.call("await_dead", FENCE_S)
+        (told, image), _ = on.receiver.answer()
         expect(told == 1, f"the fence was told {told} times")
-        image = on.image()
+        on.receiver.call("let_others_run", FENCE_S)
         expect(all(on.image() == image for _ in range(8)), "bytes changed after the fence was told")
     return "nothing had arrived" if image == before else "bytes had arrived before the fence"
 

@@ -1,1 +1,1 @@
-"""Mooncake's transfer engine over TCP, as it really behaves (docs/transports.md); needs the extra `mooncake`."""
+"""Mooncake's transfer engine over TCP, as it really behaves (docs/backends.md); needs the extra `mooncake`."""

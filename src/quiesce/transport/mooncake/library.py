@@ -12,7 +12,7 @@ from quiesce.transport.onesided import PoolAddresses
 VERIFIED = "0.3.13.post1"
 """The version that the conformance suite was run against."""
 REMEDY = f"{install('mooncake')} in the source's directory, and Debian's package libibverbs1."
-# No fence: unregistering a window does not stop what is being placed into it (measured; docs/transports.md).
+# No fence: unregistering a window does not stop what is being placed into it (measured; docs/backends.md).
 MOONCAKE_CAPABILITIES = Capabilities(drain_ack=True, source_fence=True, bounds_checked=True)
 MOST_ENTRIES = 1024
 """Entries of one batch; about 2,048 waiting for one peer make the library fail at once."""

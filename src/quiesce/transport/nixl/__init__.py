@@ -1,1 +1,1 @@
-"""NIXL over UCX, as it really behaves (docs/transports.md); needs `nixl-cu12`, installed without its dependencies."""
+"""NIXL over UCX, as it really behaves (docs/backends.md); needs `nixl-cu12`, installed without its dependencies."""

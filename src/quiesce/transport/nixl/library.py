@@ -18,7 +18,7 @@ from quiesce.transport.onesided import PoolAddresses
 VERIFIED = "1.5.1"
 """The version that the conformance suite was run against."""
 REMEDY = "pip install --no-deps nixl-cu12, on Linux for x86-64 or ARM."
-# No fence: the receiver checks nothing, so nothing that it does stops a writer (measured; docs/transports.md).
+# No fence: the receiver checks nothing, so nothing that it does stops a writer (measured; docs/backends.md).
 NIXL_CAPABILITIES = Capabilities(drain_ack=True, source_fence=True, bounds_checked=True, pull=True)
 PROGRESS_US = 10_000
 """What a receiver's progress thread waits for an event at most. With the library's own 0 it never sleeps."""

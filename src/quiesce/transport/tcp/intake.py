@@ -2,50 +2,36 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 
 from quiesce.errors import BadFrame, PeerUnusable
-from quiesce.kv.runs import copy_runs, pack_runs
+from quiesce.kv.runs import pack_runs
 from quiesce.kv.storage import Pool
 from quiesce.protocol.sender_io import Outcome
 from quiesce.transport.pulling import Read
 from quiesce.transport.tcp import wire
-from quiesce.transport.tcp.outbound import connect
+from quiesce.transport.tcp.line import TcpLine
 from quiesce.transport.tcp.sockets import Hangup, piece_of, receive_exactly, skip
 from quiesce.trust.contexts import Tls
 
 
-class Intake:
-    """`read` is called from one thread, one read after the other; a connection that broke stays broken.
+class Intake(TcpLine[Read]):
+    """`read` is called from one thread, one read after the other.
 
     That thread alone places bytes. So when `read` returns, nothing of it lands any more, however it ended: what the
     lender or the network still holds meets a connection that nobody reads from.
     """
 
+    dials = "prefill"
+
     def __init__(self, pool: Pool, descriptor: wire.TcpDescriptor, tls: Tls | None = None) -> None:
-        """Connect and prove the ticket. Raises PeerUnusable or HandshakeRefused; nothing was read then."""
-        self._pool = pool
-        self._memory = pool.page_view().reshape(-1).data
-        self._number = 0
-        self._lock = threading.Lock()
+        """As `TcpLine`."""
         self._reading: Read | None = None
-        self._broken = ""
-        self._stream = connect(descriptor, tls, "prefill")
+        super().__init__(pool, descriptor, tls)
 
-    @property
-    def broken(self) -> bool:
-        return bool(self._broken)
-
-    @property
-    def is_spent(self) -> bool:
-        """Whether another connection should take what comes next."""
-        return self._stream.is_spent
-
-    def carries(self, read: Read) -> bool:
-        """Whether `read` is under way here."""
+    def carries(self, job: Read) -> bool:
         with self._lock:
-            return self._reading is read
+            return self._reading is job
 
     def read(self, read: Read, may_leave: Callable[[], bool]) -> tuple[Outcome, str]:
         """Carry out one read, to its end: its outcome, `landed` or `failed_quiesced`, and why.
@@ -67,13 +53,11 @@ class Intake:
         return (Outcome.FAILED_QUIESCED, refused) if refused else (Outcome.LANDED, "")
 
     def fail(self, reason: str) -> None:
-        """Break the connection, from any thread: a read that is under way ends soon."""
         with self._lock:
             self._broken = self._broken or reason
         self._stream.hang_up()
 
     def close(self) -> None:
-        """By the thread that reads, when none follows."""
         self._stream.close()
         self._memory.release()
 
@@ -100,7 +84,7 @@ class Intake:
         return verdict, receive_exactly(self._stream, n_reason).decode(errors="replace")
 
     def _place(self, read: Read) -> None:
-        views = self._views(read)
+        views = self._views(read.target_pages)
         left_bytes, at = sum(map(len, views)), 0
         while left_bytes:
             n = self._stream.take(piece_of(views, at))
@@ -111,9 +95,3 @@ class Intake:
                 continue
             left_bytes -= n
             at = skip(views, at, n)
-
-    def _views(self, read: Read) -> list[memoryview]:
-        page_bytes = self._pool.layout.page_bytes
-        runs = copy_runs(read.target_pages, read.target_pages)
-        begins, ends = (runs.target * page_bytes).tolist(), ((runs.target + runs.pages) * page_bytes).tolist()
-        return [self._memory[begin:end] for begin, end in zip(begins, ends, strict=True)]
