@@ -57,9 +57,11 @@ class Told:
 
     def __init__(self) -> None:
         self.queue: asyncio.Queue[dict[str, str]] = asyncio.Queue()
+        self.heard: list[dict[str, str]] = []
 
     def __call__(self, router: str, places: Places) -> None:
-        self.queue.put_nowait({name: show_address(address) for address, name in places.items()})
+        self.heard.append({name: show_address(address) for address, name in places.items()})
+        self.queue.put_nowait(self.heard[-1])
 
     async def until(self, wanted: dict[str, str]) -> None:
         async with asyncio.timeout(20):
