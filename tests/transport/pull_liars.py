@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +22,7 @@ from quiesce.transport.tcp.lender import TcpLender
 from quiesce.transport.tcp.puller import TcpFlight, TcpPuller
 from quiesce.transport.tcp.windows import Window, Windows
 
-from .liars import TCP, Spinning
+from .liars import TCP, WITH_THE_LOCK, Spinning
 
 
 class PlacesNextDoor(TcpPuller):
@@ -139,6 +140,38 @@ class ReadsAfterClose(TcpPuller):
         self._flights.close()
 
 
+class IntakeThatPlacesMore(Intake):
+    """A word behind the last page."""
+
+    def _place(self, read: Read) -> None:
+        super()._place(read)
+        if self._pool.pages - 1 in read.target_pages:
+            ctypes.memset(self._pool.base_address + self._pool.pages * self._pool.layout.page_bytes, 0, 8)
+
+
+class PlacesALittleMore(TcpPuller):
+    line = IntakeThatPlacesMore
+
+
+class IntakeWithTheLock(Intake):
+    def _place(self, read: Read) -> None:
+        for view in self._views(read.target_pages):
+            memory = (ctypes.c_char * len(view)).from_buffer(view)
+            fd = self._stream._sock.fileno()  # type: ignore[attr-defined]
+            WITH_THE_LOCK.recv(fd, memory, ctypes.c_size_t(len(view)), 0x100)  # MSG_WAITALL
+
+
+class ReadsWithTheLock(TcpPuller):
+    line = IntakeWithTheLock
+
+
+class LendsWhenClosed(TcpLender):
+    """Its threads go on sending when it was closed."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
 class SpinsWhileNobodyReads(Spinning, TcpLender):
     """A lender of that kind."""
 
@@ -155,3 +188,6 @@ REBORN = replace(TCP, lender=KnowsTheOldTickets)
 DEAF = replace(TCP, lender=HearsNoDeath)
 OPEN = replace(TCP, puller=ReadsAfterClose)
 SPINNING = replace(TCP, lender=SpinsWhileNobodyReads)
+BESIDE = replace(TCP, puller=PlacesALittleMore)
+GRASPING = replace(TCP, puller=ReadsWithTheLock)
+AJAR = replace(TCP, lender=LendsWhenClosed)

@@ -7,12 +7,11 @@ from quiesce.protocol.messages import Abort, AbortAck, Bound, Envelope
 from quiesce.telemetry.metrics import Telemetry
 from quiesce.worker.abort_clock import MOST_KNOWN, AbortClock
 
-from .asking import Desk
+from .asking import BOTH, Desk
 from .gate import Gate
 from .house import House
 from .rig import prompt_ids
 
-BOTH = ("prefill-0", "decode-0")
 DECODE, PREFILL = Peer(0, Incarnation("a" * 32)), Peer(0, Incarnation("b" * 32))
 
 

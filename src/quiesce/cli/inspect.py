@@ -12,8 +12,8 @@ import msgspec
 from rich.console import Console
 from rich.live import Live
 
-from quiesce.cli.attachment import Attachment
 from quiesce.cli.bundle import write_bundle
+from quiesce.cli.look import Look
 from quiesce.cli.router_look import ask_router, router_view
 from quiesce.cli.run_directory import server_line, serving_directory, worker_sockets
 from quiesce.cli.snapshot_view import view
@@ -39,8 +39,10 @@ def command(
 ) -> int:
     """Show pools, rooms, holds with age and awaited proofs, page ranges by owner, and spares. Ctrl-C ends it.
 
-    Looking changes nothing; it needs the rights of the user who runs the server. A bundle holds topology, versions,
-    settings without keys, snapshots, metrics and the last steps of the hand-off machines; nothing that users said.
+    All workers are asked at once. Who does not answer within 2 s is named, with since when and what is known of its
+    process, beside what the others said. Looking changes nothing; it needs the rights of the user who runs the server.
+    A bundle holds topology, versions, settings without keys, snapshots, metrics and the last steps of the hand-off
+    machines; nothing that users said.
 
     With --router, once: is it ready, which workers does it refuse, which pairs does it not form, why and since when.
     QUIESCE_ADMIN_KEY is the key of a router that has one.
@@ -76,35 +78,14 @@ def _bundle(directory: Path, target: Path, console: Console) -> int:
 
 
 async def snapshots(sockets: Sequence[Path]) -> AsyncIterator[list[WorkerSnapshot | PeerUnusable]]:
-    """Look again at each step: a snapshot per worker, or why there is none. Connections are kept and made anew."""
-    looks = [_Look(socket) for socket in sockets]
+    """Look again at each step, at all at once: a snapshot per worker, or why there is none."""
+    looks = [Look(socket) for socket in sockets]
     try:
         while True:
             yield await asyncio.gather(*(look.take() for look in looks))
     finally:
         for look in looks:
             look.close()
-
-
-class _Look:
-    """One worker's attachment, over its incarnations."""
-
-    def __init__(self, socket: Path) -> None:
-        self._socket = socket
-        self._attachment: Attachment | None = None
-
-    async def take(self) -> WorkerSnapshot | PeerUnusable:
-        try:
-            self._attachment = self._attachment or await Attachment.open(self._socket)
-            return await self._attachment.snapshot()
-        except PeerUnusable as problem:
-            self.close()
-            return problem
-
-    def close(self) -> None:
-        if self._attachment:
-            self._attachment.close()
-        self._attachment = None
 
 
 async def _print_once(directory: Path, console: Console) -> None:

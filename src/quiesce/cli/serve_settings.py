@@ -37,7 +37,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=0.0,
             description="How long SIGTERM or Ctrl-C lets running requests finish; a second one ends all. "
-            "Processes have 6 s more to exit.",
+            "Processes have 10 s more to exit.",
         ),
     ] = 30.0
     spare: Annotated[

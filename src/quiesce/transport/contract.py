@@ -138,4 +138,8 @@ class Receiver(Protocol):
         """Whether `peer` is known to be fenced. False for a peer that was never watched."""
 
     def close(self) -> None:
-        """Stop watching and close the descriptors taken over. The pool is not closed."""
+        """Offer the pool no more, stop watching, close the descriptors taken over. The pool is not closed. Idempotent.
+
+        Its memory may then be given back, and used for something else, while senders live on: what was mapped to
+        nobody else is written no more (and with `Backend.close_fence` that is so of every pool, in place).
+        """
