@@ -57,7 +57,7 @@ async def test_files_that_cannot_be_used_change_nothing_and_are_told_once(
         assert await key_seen(owner, shows("decode-0"))
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 1
-    assert warnings[0].startswith("certificates have changed and cannot be used, those from before stay in use: ")
+    assert warnings[0].startswith("certificates have changed: cannot be used, those from before stay in use: ")
     assert f"--tls-key {tmp_path}/prefill-0.key: " in warnings[0]
     replace(tmp_path, "prefill-0", "another CA")
     assert await key_seen(owner, shows("decode-0", "another CA"))

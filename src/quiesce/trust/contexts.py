@@ -12,8 +12,13 @@ from typing import Protocol
 import msgspec
 
 from quiesce.errors import ConfigurationError
+from quiesce.trust.wording import in_words
 
 _log = logging.getLogger(__name__)
+
+Stamps = tuple[tuple[int, ...], ...]
+_told: dict[tuple[str, str, str], tuple[Stamps, str]] = {}
+_telling = threading.Lock()
 
 
 class Tls(Protocol):
@@ -66,11 +71,19 @@ class FileTls:
         try:
             self._contexts = _load_contexts(*self._files)
         except ConfigurationError as error:
-            _log.warning("certificates have changed and cannot be used, those from before stay in use: %s", error)
+            self._tell(logging.WARNING, f"cannot be used, those from before stay in use: {error}")
         else:
-            _log.info("certificates have changed: new connections use %s, %s and %s", *self._files)
+            self._tell(logging.INFO, "new connections use {}, {} and {}".format(*self._files))
 
-    def _look(self) -> tuple[tuple[int, ...], ...]:
+    def _tell(self, level: int, what: str) -> None:
+        """Once for a process: control and pages each read the files."""
+        with _telling:
+            if _told.get(self._files) == (self._stamps, what):
+                return
+            _told[self._files] = self._stamps, what
+        _log.log(level, "certificates have changed: %s", what)
+
+    def _look(self) -> Stamps:
         """What differs once a file was replaced or written; () for one that is not there."""
         return tuple(_stamp(file) for file in self._files)
 
@@ -109,4 +122,4 @@ def _load(what: str, read: Callable[[], None]) -> None:
     try:
         read()
     except OSError as error:  # ssl's errors are OSErrors
-        raise ConfigurationError([f"{what}: {error.strerror or error}"]) from error
+        raise ConfigurationError([f"{what}: {in_words(error)}"]) from error

@@ -189,6 +189,7 @@ class DecodeStreams:
             stream.close()
             if self._streams.get(decode) is stream:
                 del self._streams[decode]
+                log.info("a decode worker's stream ended", extra=ids(peer=decode, worker_name=stream.name))
                 self._host.feed(DecodeLost(decode))
 
     def _check_sender(self, envelope: Envelope, decode: Peer) -> None:
