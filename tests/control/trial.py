@@ -22,7 +22,6 @@ LEAVES = (
     Leaf("router", "router", HERE),
     Leaf("prefill-0", "prefill/prefill-0", HERE),
     Leaf("prefill-1", "prefill/prefill-1", HERE),
-    Leaf("prefill-2", "prefill/prefill-2", HERE),
     Leaf("decode-0", "decode/decode-0", HERE),
     Leaf("decode-1", "decode/decode-1", HERE),
     Leaf("elsewhere", "prefill/prefill-0", ("prefill.example",)),

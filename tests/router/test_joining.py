@@ -143,13 +143,17 @@ async def test_who_is_named_in_another_way_is_not_displaced_by_who_registers_the
     await worker.stop()
 
 
-async def test_who_is_named_under_another_spelling_of_its_own_address_is_not_refused(door: Door) -> None:
+@pytest.mark.parametrize("spelled", ["registered", "named"])
+async def test_who_is_named_under_another_spelling_of_its_own_address_is_not_refused(door: Door, spelled: str) -> None:
     worker = FakeWorker(door.directory / "p.sock", "prefill-0", "prefill", nothing)
     (door.directory / "further").mkdir()
-    door.where.say("--worker", {door.directory / "further" / ".." / "p.sock": ""})
+    otherwise = door.directory / "further" / ".." / "p.sock"
+    door.where.say("--worker", {otherwise if spelled == "named" else worker.path: ""})
     await worker.start()
     async with door.opened() as address:
         await until(door.fleet, "prefill-0")
+        if spelled == "registered":
+            worker.path = otherwise
         registrations = announced(worker, address)
         await eventually(door, lambda: door.counts.total() > 0)
         assert door.counts == {"registered": 1}

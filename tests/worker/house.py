@@ -8,8 +8,19 @@ from typing import Any, Generic, TypeVar
 
 from quiesce.control.stream import listen
 from quiesce.kv.storage import Pool
-from quiesce.lab.faults import FaultEvent, FaultOrder, Faults, FaultyPlacement, Held, Hold, Landed, LetGo, Step
-from quiesce.lab.read_faults import FaultyTcpLender, FaultyTcpPuller
+from quiesce.lab.faults import (
+    FaultEvent,
+    FaultOrder,
+    Faults,
+    FaultyPlacement,
+    FaultyTcpPuller,
+    Held,
+    Hold,
+    Landed,
+    LetGo,
+    Step,
+)
+from quiesce.lab.read_faults import FaultyTcpLender
 from quiesce.transport.contract import Sender
 from quiesce.transport.placement import Placement
 from quiesce.transport.shm import ShmSender

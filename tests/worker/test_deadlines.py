@@ -53,8 +53,7 @@ async def test_while_it_waits_for_pages_at_decode(house: House) -> None:
     await house.decode(pool_tokens=64, context_length=64)
     large = house.desk.ask(prompt_ids(50), *BOTH, max_tokens=14)
     await large.said(1)
-    gate = Gate(house.members["decode-0"].worker.parts.engine.decode_step)
-    house.members["decode-0"].worker.parts.engine.decode_step = gate
+    gate = Gate.on(house.members["decode-0"].worker.parts.engine, "decode_step")
     late = house.desk.ask(prompt_ids(40, 1), *BOTH, max_tokens=6, timeout_s=SOON_S)
     await ends_by_deadline(late, "decode-0")
     after = house.desk.ask(prompt_ids(14, 2), *BOTH, max_tokens=6)
@@ -69,8 +68,7 @@ async def test_while_it_waits_to_be_computed(house: House) -> None:
     prefill = await house.prefill(pool_tokens=64, context_length=64)
     await house.decode()
     engine = prefill.worker.parts.engine
-    gate = Gate(engine.prefill_chunk)
-    engine.prefill_chunk = gate  # type: ignore[method-assign]
+    gate = Gate.on(engine, "prefill_chunk")
     first = house.desk.ask(prompt_ids(50), *BOTH, max_tokens=6)
     await gate.reached()
     for length in (14, 40):
@@ -88,8 +86,7 @@ async def test_while_it_is_computed(house: House) -> None:
     prefill = await house.prefill()
     await house.decode()
     engine = prefill.worker.parts.engine
-    gate = Gate(engine.prefill_chunk)
-    engine.prefill_chunk = gate  # type: ignore[method-assign]
+    gate = Gate.on(engine, "prefill_chunk")
     ask = house.desk.ask(prompt_ids(40), *BOTH, max_tokens=6, timeout_s=LONG_S)
     await gate.reached()
     time_is_over(ask, prefill)
@@ -121,9 +118,7 @@ async def test_while_it_generates(house: House) -> None:
     """What was said stays said; nothing comes after the failure, not even from the step that was under way."""
     await house.prefill()
     decode = await house.decode()
-    engine = decode.worker.parts.engine
-    gate = Gate(engine.decode_step)
-    engine.decode_step = gate  # type: ignore[method-assign]
+    gate = Gate.on(decode.worker.parts.engine, "decode_step")
     ask = house.desk.ask(prompt_ids(14), *BOTH, max_tokens=60, timeout_s=0.3)
     await ends_by_deadline(ask, "decode-0")
     gate.open()
@@ -136,14 +131,13 @@ async def test_in_one_worker(house: House) -> None:
     """Waiting, computed and generating in an aggregated worker."""
     member = await house.aggregated()
     engine = member.worker.parts.engine
-    gate = Gate(engine.prefill_chunk)
-    engine.prefill_chunk = gate  # type: ignore[method-assign]
+    gate = Gate.on(engine, "prefill_chunk")
     computed = house.desk.ask(prompt_ids(14, 1), ONE, max_tokens=6, timeout_s=0.2)
     waiting = house.desk.ask(prompt_ids(14, 2), ONE, max_tokens=6, timeout_s=SOON_S)
     for ask in (waiting, computed):
         await ends_by_deadline(ask, ONE)
     gate.open()
-    engine.decode_step = gate = Gate(engine.decode_step)  # type: ignore[method-assign]
+    gate = Gate.on(engine, "decode_step")
     generating = house.desk.ask(prompt_ids(14, 3), ONE, max_tokens=6, timeout_s=0.2)
     await ends_by_deadline(generating, ONE)
     gate.open()

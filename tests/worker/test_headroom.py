@@ -55,9 +55,7 @@ async def test_hand_offs_that_wait_starve_nobody(house: House, monkeypatch: pyte
     running = [house.desk.ask(prompt_ids(14, i), *BOTH, max_tokens=90) for i in range(2)]
     for ask in running:
         await ask.said(1)
-    engine: Any = prefill.worker.parts.engine
-    gate = Gate(engine.prefill_chunk)
-    engine.prefill_chunk = gate
+    gate = Gate.on(prefill.worker.parts.engine, "prefill_chunk")
     waiting = [house.desk.ask(prompt_ids(30, 5 + i), *BOTH, max_tokens=20) for i in range(8)]
     for ask in running:
         await ask.answers(90)

@@ -50,9 +50,7 @@ async def test_a_write_under_way(house: House) -> None:
 async def test_a_chunk_being_computed(house: House) -> None:
     prefill = await house.prefill()
     await house.decode()
-    engine = prefill.worker.parts.engine
-    gate = Gate(engine.prefill_chunk)
-    engine.prefill_chunk = gate  # type: ignore[method-assign]
+    gate = Gate.on(prefill.worker.parts.engine, "prefill_chunk")
     ask = house.desk.ask(prompt_ids(40), *BOTH, max_tokens=6)
     await gate.reached()
     house.desk.cancel(ask, *BOTH)

@@ -189,8 +189,7 @@ async def test_abort_while_computing(house: House, who: tuple[str, ...]) -> None
     prefill = await house.prefill()
     await house.decode()
     engine = prefill.worker.parts.engine
-    gate = Gate(engine.prefill_chunk)
-    engine.prefill_chunk = gate  # type: ignore[method-assign]
+    gate = Gate.on(engine, "prefill_chunk")
     ask = house.desk.ask(prompt_ids(40), *BOTH, max_tokens=6)
     await gate.reached()
     house.desk.cancel(ask, *who)

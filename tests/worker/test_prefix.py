@@ -192,12 +192,9 @@ async def test_what_did_not_verify_is_not_shared_at_decode(house: House) -> None
     assert (await house.desk.snapshot("decode-0")).pages["cached"] == 0
 
 
-async def test_an_aborted_prompt_in_one_process_leaves_nothing_behind(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_aborted_prompt_in_one_process_leaves_nothing_behind(house: House) -> None:
     member = await house.aggregated()
-    gate = Gate(member.worker.parts.engine.prefill_chunk)
-    monkeypatch.setattr(member.worker.parts.engine, "prefill_chunk", gate)
+    gate = Gate.on(member.worker.parts.engine, "prefill_chunk")
     ask = house.desk.ask(prompt_ids(PROMPT), *ONE, max_tokens=12)
     await gate.reached()
     house.desk.cancel(ask, *ONE)

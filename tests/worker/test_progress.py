@@ -41,9 +41,7 @@ async def test_who_is_computed_and_who_waits_for_its_turn(house: House) -> None:
     """Both are heard of, again and again; a hand-off that is complete is not, and leaves no clock behind."""
     prefill = await house.prefill()
     await house.decode()
-    engine = prefill.worker.parts.engine
-    gate = Gate(engine.prefill_chunk)
-    engine.prefill_chunk = gate  # type: ignore[method-assign]
+    gate = Gate.on(prefill.worker.parts.engine, "prefill_chunk")
     asks = [house.desk.ask(prompt_ids(14, i), *BOTH, max_tokens=6) for i in range(2)]
     await traced(house.desk, lambda lines: all(heard_of(lines, attempt) >= 3 for attempt in (1, 2)))
     gate.open()
@@ -63,8 +61,7 @@ async def test_an_engine_that_hangs_is_not_vouched_for(house: House) -> None:
     prefill = await house.prefill(handoff_timeout_s=0.1)
     await house.decode(handoff_timeout_s=0.3)
     engine = prefill.worker.parts.engine
-    gate = Gate(engine.prefill_chunk)
-    engine.prefill_chunk = gate  # type: ignore[method-assign]
+    gate = Gate.on(engine, "prefill_chunk")
     asks = [house.desk.ask(prompt_ids(14, i), *BOTH, max_tokens=6) for i in range(2)]
     for ask in asks:
         assert await ask.end("decode-0") == "handoff_timeout"

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from quiesce.ids import PageTag, Peer
 from quiesce.kv.runs import pack_runs
-from quiesce.lab.faults import Held, Hold
-from quiesce.lab.read_faults import FaultyTcpLender, FaultyTcpPuller
+from quiesce.lab.faults import FaultyTcpPuller, Held, Hold
+from quiesce.lab.read_faults import FaultyTcpLender
 from quiesce.protocol.dispatch import Flush
 from quiesce.protocol.sender_io import Outcome
 from quiesce.transport.contract import Completion
