@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 import ssl
+import time
 
 from quiesce.control.acceptor import Acceptor, OnConnection
 from quiesce.control.address import Address, TcpAddress, show_address
@@ -20,6 +21,8 @@ AUTHENTICATE_S = 5.0
 """For the whole TLS handshake, however its bytes drip."""
 MOST_STRANGERS = 64
 """Connections that have not proved who they are; one more, and the one that has been silent longest is closed."""
+AGAIN_S = 60.0
+_MOST_SAID = 256
 
 _BACKLOG = 128
 
@@ -44,6 +47,7 @@ class TcpListener(Acceptor):
         self._security = security
         self._strangers: dict[asyncio.Task[None], None] = {}
         self._restraint = Restraint()
+        self._said_s: dict[str, float] = {}
         super().__init__(sock, show_address(self.address))
 
     def check(self, sock: socket.socket) -> None:
@@ -84,9 +88,15 @@ class TcpListener(Acceptor):
         self._complain(f"a connection from {who} was refused: {why}", who)
 
     def _complain(self, what: str, who: str = "") -> None:
-        """Say it, but not to whoever fills a log by knocking."""
-        if self._restraint.unsaid(who) is not None:
-            _log.warning("%s: %s", self._shown, what)
+        """Say it, but the same thing not again for a while, and nothing to whoever fills a log by knocking."""
+        now_s = time.monotonic()
+        if now_s < self._said_s.get(what, -AGAIN_S) + AGAIN_S or self._restraint.unsaid(who) is None:
+            return
+        self._said_s.pop(what, None)
+        if len(self._said_s) >= _MOST_SAID:
+            del self._said_s[next(iter(self._said_s))]
+        self._said_s[what] = now_s
+        _log.warning("%s: %s", self._shown, what)
 
 
 def _peer_host(sock: socket.socket) -> str:
