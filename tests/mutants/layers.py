@@ -17,6 +17,7 @@ from quiesce.lab.mutants.pull import PULL
 from quiesce.lab.mutants.registry import BY_NAME
 from quiesce.lab.swarm.campaign import Order, carry_out
 from quiesce.lab.swarm.catches import CATCHES
+from quiesce.lab.swarm.parameters import Way
 from tests.mutants.proved import PROVED
 from tests.proof.test_machines import first_violation
 from tests.protocol import checks, fair_checks, pull_checks
@@ -89,13 +90,14 @@ def proof(mutant: Mutant) -> str:
 
 
 def swarm(mutant: Mutant) -> str:
-    """The property that breaks in a simulated cluster, and with which seed; there decode does not read."""
-    known = [(catch.seed, catch.seconds) for catch in CATCHES if catch.mutant == mutant.name]
-    tried = known or [(seed, SIMULATED_S) for seed in SEEDS]
-    for seed, seconds in () if mutant.rule in QUEUES or mutant in PULL else tried:
-        outcome = carry_out(Order(seed, seconds, "", mutant.name))
+    """The property that breaks in a simulated cluster, and with which seed."""
+    way = Way("pull" if mutant in PULL else "push")
+    known = [(each.seed, each.seconds) for each in CATCHES if each.mutant == mutant.name]
+    tried = [Order(*each, "", mutant.name, way) for each in known or [(seed, SIMULATED_S) for seed in SEEDS]]
+    for order in () if mutant.rule in QUEUES else tried:
+        outcome = carry_out(order)
         if outcome.violation:
-            return f"`{outcome.violation}`, seed {seed}"
+            return f"`{outcome.violation}`, seed {order.seed}"
     return ""
 
 

@@ -8,6 +8,7 @@ import time
 
 import msgspec
 
+from quiesce.control.frames import pack
 from quiesce.control.whereabouts import Whereabouts
 from quiesce.errors import OutOfPages, PeerUnusable, RequestRejected, invariant
 from quiesce.ids import Attempt, RequestId
@@ -20,7 +21,7 @@ from quiesce.protocol.messages import Envelope, Failure, Fault
 from quiesce.protocol.receiver_io import Abandon, Attach, Finished, Reserve
 from quiesce.telemetry.logs import ids
 from quiesce.worker.generating import GeneratingWorker
-from quiesce.worker.greeting import transport_facts
+from quiesce.worker.greeting import hello_of, transport_facts
 from quiesce.worker.handoff import Handoff, Places
 from quiesce.worker.headroom import growth_pages
 from quiesce.worker.intake import DecodeInput, MakeIntake
@@ -263,6 +264,9 @@ class DecodeWorker(GeneratingWorker):
 
     def peers_changed(self) -> None:
         self.links.broadcast(Peers(self.streams.up(), self.streams.troubles()))
+
+    def hello(self) -> bytes:
+        return pack(hello_of(self.parts, self.intake.capabilities))
 
     def facts(self) -> tuple[tuple[str, str], ...]:
         return (*super().facts(), *transport_facts(self.settings, self.intake.capabilities))

@@ -173,7 +173,7 @@ def _register(worker: Worker, where: str) -> Registrations:
 
     settings, welcome = worker.settings, worker.welcome()
     who = welcome.version, welcome.role, welcome.worker, welcome.incarnation
-    said = Register(*who, settings.advertise or where, welcome.model)
+    said = Register(*who, settings.advertise or where, welcome.model, worker.hello())
     return Registrations(said, [parse_address(each) for each in settings.register], worker.parts.security, told)
 
 

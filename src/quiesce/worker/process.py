@@ -240,6 +240,10 @@ class WorkerProcess(ABC):
         told = (("dtype", settings.dtype), ("threads", str(settings.threads)), ("arithmetic", mode))
         return told if settings.prefix_cache == "on" else (*told, NO_PREFIX_CACHE)
 
+    def hello(self) -> bytes:
+        """What this worker says in HELLO, b"" where it pairs with nobody."""
+        return b""
+
     def troubles(self) -> tuple[tuple[str, str], ...]:
         """Whom this worker should pair with and cannot, and why."""
         return ()

@@ -17,7 +17,9 @@ from quiesce.lab.swarm.parameters import draw
 from quiesce.lab.swarm.run import plan_of, run
 from quiesce.lab.swarm.workload import synthesize
 
-SEEDS = range(20)
+SEEDS = (*range(30), 59, 60, 69, 76, 95, 97, 103)
+"""The later ones draw what the first do not."""
+
 SECONDS = 8.0
 STRANGE = {
     "early ack ignored",
@@ -28,6 +30,17 @@ STRANGE = {
 }
 """What no honest worker and no honest transport makes happen: each is drawn all the same."""
 
+PULLED = {
+    "ABORT of a loan sent again",
+    "OFFER of what is over",
+    "abort with reads in flight",
+    "late read lands in held pages",
+    "read is served early and lands late",
+    "window revoked",
+    "window taken back",
+}
+"""Where decode reads, these must happen among few seeds."""
+
 
 def test_fixed_seeds_break_nothing() -> None:
     totals = Totals()
@@ -37,7 +50,7 @@ def test_fixed_seeds_break_nothing() -> None:
     assert sum(totals.ends.values()) == sum(len(plan_of(seed, SECONDS).asks) for seed in SEEDS)
     assert [name for name, looked in totals.looked.items() if not looked] == []
     assert len(totals.never()) < 12
-    assert set(totals.never()).isdisjoint(STRANGE)
+    assert set(totals.never()).isdisjoint(STRANGE | PULLED)
 
 
 def test_one_seed_decides_everything() -> None:
@@ -81,7 +94,7 @@ def test_telling_the_story_changes_nothing() -> None:
 
 @pytest.mark.parametrize("catch", CATCHES, ids=lambda each: str(each.mutant))
 def test_a_mutant_is_seen(catch: Catch) -> None:
-    outcome = carry_out(Order(catch.seed, catch.seconds, mutant=catch.mutant))
+    outcome = carry_out(Order(catch.seed, catch.seconds, mutant=catch.mutant, way=catch.way))
     assert outcome.violation == catch.checker
 
 

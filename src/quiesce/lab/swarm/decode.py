@@ -1,4 +1,4 @@
-"""A simulated decode worker: the production receiver machine, door, headroom and pages; its executor is this file."""
+"""A simulated decode worker: production's machine, door, headroom and pages; this file and `intakes` obey them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ from quiesce.kv.runs import pack_runs
 from quiesce.lab.swarm import signs
 from quiesce.lab.swarm.batch import Batch, Sequence
 from quiesce.lab.swarm.ground import Ground, life_name, rank_name
+from quiesce.lab.swarm.intakes import AnyIntake, PullIntake, PushIntake
 from quiesce.lab.swarm.leasing import Handoff, Leasing
 from quiesce.lab.swarm.loop import Clocks, Life
 from quiesce.lab.swarm.memory import Memory
 from quiesce.lab.swarm.submission import NOT_COVERED, OUT_OF_TIME, Submission
 from quiesce.lab.swarm.workload import Text
-from quiesce.protocol import admission, receiver
+from quiesce.protocol import admission
 from quiesce.protocol import receiver_io as io
 from quiesce.protocol.admission import Limits
-from quiesce.protocol.messages import Abort, Envelope, Failure, Fault, Lease
+from quiesce.protocol.messages import Envelope, Failure, Fault, Lease
+from quiesce.protocol.reasons import kind_of
 from quiesce.worker.driver import Driver
+from quiesce.worker.intake import DecodeInput
 from quiesce.worker.priority_queue import PriorityQueue
 from quiesce.worker.seats import Seats
 from quiesce.worker.timers import backoff_s
@@ -58,12 +61,8 @@ class DecodeWorker:
         self._waiting: PriorityQueue[RequestId, Submission] = PriorityQueue()
         self._attempts: dict[RequestId, Attempt] = {}
         self._reserving: Handoff | None = None
-        self._driver: Driver[Any, Any, Any] = Driver(
-            receiver.start(self.incarnation, p.decode_ranks, unsafe_release_on_timeout=cluster.without.proof),
-            receiver.step,
-            self._obey,
-            self._record,
-        )
+        self.intake: AnyIntake = (PullIntake if cluster.pulls else PushIntake)(ground, cluster, self)
+        self._driver: Driver[Any, Any, Any] = Driver(self.intake.first, self.intake.step, self._obey, self._record)
         self._do: dict[type, Callable[[Any], None]] = {
             io.Minted: self._minted,
             io.Send: self._send,
@@ -74,10 +73,10 @@ class DecodeWorker:
             io.Hold: self._hold,
             io.Release: self._release,
             io.Quarantine: self._quarantine,
-            io.TryFence: self._try_fence,
             io.StartTimer: self._start_timer,
             io.StopTimers: self._stop_timers,
             io.Ignored: self._ignored,
+            **self.intake.do,
         }
 
     def _memory(self, ground: Ground, rank: int) -> Memory:
@@ -92,7 +91,7 @@ class DecodeWorker:
     def state(self) -> Any:
         return self._driver.state
 
-    def feed(self, fact: io.ReceiverInput) -> None:
+    def feed(self, fact: DecodeInput) -> None:
         if not self.life.dead:
             self._driver.feed(fact)
 
@@ -140,7 +139,7 @@ class DecodeWorker:
         return most
 
     def has_flights(self, attempt: Attempt) -> bool:
-        return bool(self._cluster.wire.to(self.incarnation, attempt))
+        return bool(self._cluster.air.to(self.incarnation, attempt))
 
     def _has_room_for(self, text: Text) -> bool:
         n_pages = len(text.labels)
@@ -222,12 +221,15 @@ class DecodeWorker:
 
     def _send(self, effect: io.Send) -> None:
         envelope = effect.envelope
-        if isinstance(envelope.body, Abort):
-            number = envelope.attempt
-            armed = number not in self.handoffs or any(memory.is_held(number) for memory in self.memories)
-            about = self._ground.tale(self.incarnation, number).ask
-            self._ground.checks.armed_first.aborted(number, armed, self.name, about)
+        self.intake.says(envelope)
         self._cluster.network.send(envelope, self.incarnation, envelope.to.incarnation, True)
+
+    def check_armed(self, envelope: Envelope) -> None:
+        """What leaves says that its attempt failed."""
+        number = envelope.attempt
+        armed = number not in self.handoffs or any(memory.is_held(number) for memory in self.memories)
+        about = self._ground.tale(self.incarnation, number).ask
+        self._ground.checks.armed_first.aborted(kind_of(envelope.body).upper(), number, armed, self.name, about)
 
     def _verify(self, effect: io.Verify) -> None:
         """Ask the memory itself: every slice of every page bears the lease's tag."""
@@ -289,9 +291,7 @@ class DecodeWorker:
         for memory, pages in zip(self.memories, handoff.own, strict=True):
             memory.allocator.mark(pages, PageState.HELD)
             memory.held.add(effect.attempt)
-        for peer in effect.awaiting:
-            if self._cluster.known_dead(self, peer):
-                self.feed(io.FenceProved(peer, effect.attempt))
+        self.intake.held(effect)
 
     def _quarantine(self, effect: io.Quarantine) -> None:
         self._ground.marks.hit("quarantine")
@@ -308,10 +308,10 @@ class DecodeWorker:
         checks.once.released(self.incarnation, effect.attempt, rank)
         handoff = self.handoffs[effect.attempt]
         memory, number = self.memories[rank], handoff.submission.ask.number
-        flights = self._cluster.wire.to(self.incarnation, effect.attempt)
+        flights = self._cluster.air.to(self.incarnation, effect.attempt)
         in_flight = sum(flight.key.decode.rank == rank for flight in flights)
         checks.no_wild_write.released(effect.attempt, in_flight, memory.where, number)
-        signs.released(self._ground.marks, handoff.quarantined, effect.proof)
+        signs.released(self._ground, handoff.quarantined, effect.proof)
         memory.held.discard(effect.attempt)
         memory.close(handoff.pages[rank])
         memory.allocator.release(handoff.own[rank])
@@ -320,10 +320,6 @@ class DecodeWorker:
         if not handoff.left:
             del self.handoffs[effect.attempt]
         self._pool_changed()
-
-    def _try_fence(self, effect: io.TryFence) -> None:
-        for peer in effect.peers:
-            self._cluster.try_fence(self, effect.attempt, peer)
 
     def _pool_changed(self) -> None:
         self._ground.loop.after(0.0, self.life, self._use_freed_pages)

@@ -54,6 +54,7 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     slowest_write_s: float
     writes_torn: float = 0.0
     transport: Literal["stores", "network"]
+    transfer: Literal["push", "pull"] = "push"
     fence: bool
     fence_policy: Literal["quarantine", "fence"]
     quarantine_budget: float
@@ -104,6 +105,22 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
+class Way(msgspec.Struct, frozen=True):
+    """How pages come to decode, whatever the seed says; "" leaves it to the seed."""
+
+    transfer: Literal["", "push", "pull"] = ""
+
+    def taken_by(self, p: Parameters) -> Parameters:
+        return msgspec.structs.replace(p, transfer=self.transfer or p.transfer)
+
+    def words(self) -> list[str]:
+        """As the command line says it."""
+        return [f"--transfer {self.transfer}"] if self.transfer else []
+
+
+ANY = Way()
+
+
 def draw(seed: int) -> Parameters:
     """Everything from one seed. Small clusters and quiet faults are as likely as large and bad ones."""
     rng = random.Random(f"quiesce swarm {seed}")
@@ -112,7 +129,7 @@ def draw(seed: int) -> Parameters:
     longest = rng.choice([8, 32, 128, 256] if ranks == (1, 1) else [8, 16, 32]) * page_size
     parts: dict[str, Any] = {}
     parts |= _cluster(rng, ranks, page_size, longest) | _time(rng) | _messages(rng) | _processes(rng)
-    parts |= _policies(rng) | _clients(rng, page_size, longest) | _strangeness(seed)
+    parts |= _policies(rng) | _clients(rng, page_size, longest) | _strangeness(seed) | _way(seed)
     return Parameters(seed=seed, **parts)
 
 
@@ -217,6 +234,12 @@ def _strangeness(seed: int) -> dict[str, Any]:
         "repeats": rng.choice([0.0, 0.0, 0.1, 0.4]),
         "patience_s": rng.choice([1.0, 1.0, 0.3, 0.05]),
     }
+
+
+def _way(seed: int) -> dict[str, Any]:
+    """How pages come to decode. By chance of its own, too: so requests and faults are the same either way."""
+    rng = random.Random(f"quiesce swarm {seed} way")
+    return {"transfer": rng.choice(["push", "push", "push", "pull", "pull"])}
 
 
 def _some(rng: random.Random, most: float) -> float:

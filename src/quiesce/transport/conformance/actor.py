@@ -7,31 +7,50 @@ It is told what to do over a socket that only its director has, one call after t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import select
 import socket
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from quiesce.ids import Incarnation, PageTag, Peer
-from quiesce.kv.storage import Pool
+from quiesce.kv.storage import Pool, segment_of
 from quiesce.transport.conformance.calls import MOST_BYTES, Answer, Call
 from quiesce.transport.conformance.candidates import candidate
+from quiesce.transport.conformance.guard import Canaries, bytes_at, fresh_memory, surrounded
 from quiesce.transport.conformance.patterns import digest, fill, layout_of, page_pattern, shuffled
+from quiesce.transport.conformance.pulse import Pulse
+from quiesce.transport.conformance.segmented import LeaseByLease
 from quiesce.transport.contract import Metadata, Receiver, Sender, Target, Write
 from quiesce.transport.pulling import Lender, Puller
 
 WRITER = Peer(0, Incarnation("c" * 32))
+RESTING_LOOKS = 8
 
 
 class PoolActor:
     """Owns a pool. `image` is a digest of every byte, tag and metadata word."""
 
     _pool: Pool
+    _guarded = False
+    _beside: tuple[int, ...] = ()
+
+    def between_guards(self) -> None:
+        """The pool that is made next has mappings of nobody's around it."""
+        self._guarded = True
+
+    def _made(self, make: Callable[[], Pool]) -> Pool:
+        if not self._guarded:
+            return make()
+        pool, self._beside = surrounded(make)
+        return pool
 
     def fill(self, seed: int) -> None:
         fill(self._pool, seed)
@@ -55,6 +74,38 @@ class PoolActor:
             os.sched_yield()
         return True
 
+    def clear(self, pages: list[int]) -> None:
+        self._pool.page_view()[pages] = 0
+
+    def guard(self) -> bytes:
+        """Put canaries beside the pool; their image."""
+        self._canaries = Canaries(self._pool, self._beside)
+        return self._canaries.image()
+
+    def canaries(self) -> bytes:
+        return self._canaries.image()
+
+    def beat(self, fds: Sequence[int]) -> None:
+        """Count there from now on, in a thread."""
+        Pulse(fds[0]).start()
+
+    def hear(self, fds: Sequence[int]) -> None:
+        self._heard = Pulse(fds[0])
+
+    def watch_landing(self, first: int, last: int) -> tuple[int, int]:
+        """How often this thread looked from the first byte of page `first` on while page `last` had none.
+
+        And how far the other process counted meanwhile: by the last such look at most, so surely beside the copy.
+        """
+        self.has_begun(first)
+        began = beats = self._heard.beats
+        looks, ending = 0, self._pool.page_view()[last]
+        while True:
+            now = self._heard.beats
+            if ending.any():
+                return looks, beats - began
+            looks, beats = looks + 1, now
+
     def cpu_s(self) -> float:
         return time.process_time()
 
@@ -65,6 +116,7 @@ class WatchingActor(PoolActor):
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._dead: list[Peer] = []
+        self._told = asyncio.Event()
         self._peer = WRITER
 
     def next_peer(self) -> None:
@@ -79,7 +131,21 @@ class WatchingActor(PoolActor):
         return self.side.describe(self._peer)
 
     def watch(self, pid: int) -> None:
-        self.side.watch(self._peer, os.pidfd_open(pid), self._dead.append, self._loop)
+        self.side.watch(self._peer, os.pidfd_open(pid), self._on_dead, self._loop)
+
+    def come_first(self) -> None:
+        """From now on no other thread of this process runs while this one could: what it looks at hardly changes."""
+        for thread in _other_threads():
+            os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
+        for thread in (0, *_other_threads()):
+            os.sched_setaffinity(thread, {min(os.sched_getaffinity(0))})
+
+    def let_others_run(self, most_s: float) -> None:
+        """Until none of them wants to, `most_s` at most."""
+        until_s, looks = time.monotonic() + most_s, 0
+        while looks < RESTING_LOOKS and time.monotonic() < until_s:
+            time.sleep(0.001)
+            looks = 0 if any(_wants_to_run(each) for each in _other_threads()) else looks + 1
 
     def revoke(self, tag: int) -> bool:
         return self.side.revoke(PageTag(tag))
@@ -89,11 +155,22 @@ class WatchingActor(PoolActor):
 
     def await_dead(self, most_s: float) -> int:
         """Turn the loop until `on_dead` was called, `most_s` at most; how often it was."""
-        until_s = time.monotonic() + most_s
-        while not self._dead and time.monotonic() < until_s:
-            self._loop.run_until_complete(asyncio.sleep(0.001))
-        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.run_until_complete(self._until_told(most_s))
         return len(self._dead)
+
+    def image_once_dead(self, most_s: float) -> tuple[int, bytes]:
+        """As `await_dead`, and what the pool was at that moment: who asks afterwards comes too late."""
+        return self.await_dead(most_s), self.image()
+
+    async def _until_told(self, most_s: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(most_s):
+                await self._told.wait()
+                await asyncio.sleep(0)  # for a second call of `on_dead`
+
+    def _on_dead(self, peer: Peer) -> None:
+        self._dead.append(peer)
+        self._told.set()
 
     def close(self) -> None:
         self.side.close()
@@ -108,7 +185,7 @@ class LaunchingActor(PoolActor):
 
     def wait(self, count: int, timeout_s: float) -> list[tuple[int, str, str]]:
         """Completions until there are `count`, or for `timeout_s`: (id, outcome, error)."""
-        done: list[tuple[int, str, str]] = []
+        done = self._ends()
         until_s = time.monotonic() + timeout_s
         while len(done) < count and (left_s := until_s - time.monotonic()) > 0:
             select.select([self.side.completion_fd], [], [], left_s)
@@ -124,14 +201,23 @@ class LaunchingActor(PoolActor):
         return [(each.id, each.outcome.name, each.error) for each in self.side.completions()]
 
 
+def _other_threads() -> set[int]:
+    return {int(task.name) for task in Path("/proc/self/task").iterdir()} - {threading.get_native_id()}
+
+
+def _wants_to_run(thread: int) -> bool:
+    return Path(f"/proc/self/task/{thread}/stat").read_text().rpartition(")")[2].split()[0] == "R"
+
+
 class ReceiverActor(WatchingActor):
     """Lends its pool to be written."""
 
     def open(self, backend: str, page_bytes: int, pages: int, slots: int, port: int) -> int:
         made = candidate(backend)
         make = Pool.shared if made.shared_pool else Pool.private
-        self._pool = make(layout_of(page_bytes), pages, slots)
+        self._pool = self._made(lambda: make(layout_of(page_bytes), pages, slots))
         self._receiver = made.receiver(self._pool, "127.0.0.1", port)
+        self._look()
         return int(getattr(self._receiver, "port", 0))
 
     @property
@@ -140,9 +226,33 @@ class ReceiverActor(WatchingActor):
 
     def arm(self, tag: int, pages: list[int], slot: int) -> None:
         self._receiver.arm(PageTag(tag), np.array(pages, np.int32), slot)
+        self._look()
 
     def arm_all(self, tag: int) -> None:
         self._receiver.arm(PageTag(tag), np.arange(self._pool.pages, dtype=np.int32), 0)
+        self._look()
+
+    def reclaim(self, tag: int) -> None:
+        """The lease is over, by a fence: its memory is somebody else's."""
+        if isinstance(self._receiver, LeaseByLease):
+            self._receiver.reclaim(PageTag(tag))
+        self._look()
+
+    def slots(self) -> int:
+        return self._pool.slots
+
+    def use_again(self) -> None:
+        """Fresh memory in the place of the pool, whose mapping is gone."""
+        n_bytes = segment_of(self._pool.layout, self._pool.pages, self._pool.slots).n_bytes
+        self._fresh = fresh_memory(self._pool.base_address, n_bytes), n_bytes
+
+    def is_untouched(self) -> bool:
+        return not bytes_at(*self._fresh).strip(b"\0")
+
+    def _look(self) -> None:
+        """Where a receiver lends memory of its own, that is decode's."""
+        if isinstance(self._receiver, LeaseByLease):
+            self._pool, self._beside = self._receiver.memory, ()
 
     def wrongly_shuffled(self, seed: int, tag: int) -> int:
         """How many pages do not hold what `launch_shuffled` sent there, or do not bear its tag."""
@@ -181,7 +291,7 @@ class WriterActor(LaunchingActor):
         self._sender.close_target(self._target)
 
 
-OPENS = frozenset({"open_target", "open_source"})
+OPENS = frozenset({"open_target", "open_source", "beat", "hear"})
 """Calls that take descriptors."""
 
 

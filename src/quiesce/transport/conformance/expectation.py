@@ -8,8 +8,8 @@ from collections.abc import Callable
 from quiesce.errors import PeerUnusable
 
 LANDED, QUIESCED, IN_FLIGHT = "LANDED", "FAILED_QUIESCED", "FAILED_IN_FLIGHT"
-LARGE_PAGE_BYTES, LARGE_PAGES = 1 << 20, 48
-"""More than the queues of both kernels together hold."""
+LARGE_PAGE_BYTES, LARGE_PAGES = 64 << 10, 768
+"""Together more than the queues of both kernels hold; a page is so small that whole ones wait in them."""
 LOOKS = 40
 SHORT_S = 1.0
 FENCE_S = 20.0

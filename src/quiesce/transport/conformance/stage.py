@@ -141,11 +141,16 @@ class Stage(Scene):
         *,
         page_bytes: int = 4096,
         pages: int = 32,
+        slots: int = SLOTS,
         call_deadline_s: float = 60.0,
+        guarded: bool = False,
     ) -> None:
         self.receiver, self.writer = Actor("receiver"), Actor("writer")
         super().__init__(self.writer, self.receiver, page_bytes, pages)
-        self.port = self.receiver.call("open", backend, page_bytes, pages, SLOTS, 0)
+        if guarded:
+            self.receiver.call("between_guards")
+        self.port = self.receiver.call("open", backend, page_bytes, pages, slots, 0)
+        self.slots: int = self.receiver.call("slots")
         self.writer.call("open", backend, page_bytes, pages, call_deadline_s)
         self.writer.call("fill", 1)
         self.join()
@@ -178,8 +183,19 @@ class Stage(Scene):
 
 
 @contextlib.contextmanager
-def stage(backend: str, *, page_bytes: int = 4096, pages: int = 32, call_deadline_s: float = 60.0) -> Iterator[Stage]:
-    made = Stage(backend, page_bytes=page_bytes, pages=pages, call_deadline_s=call_deadline_s)
+def stage(
+    backend: str,
+    *,
+    page_bytes: int = 4096,
+    pages: int = 32,
+    slots: int = SLOTS,
+    call_deadline_s: float = 60.0,
+    guarded: bool = False,
+) -> Iterator[Stage]:
+    """`guarded`: the receiver's pool has mappings of nobody's around it (`guard`)."""
+    made = Stage(
+        backend, page_bytes=page_bytes, pages=pages, slots=slots, call_deadline_s=call_deadline_s, guarded=guarded
+    )
     try:
         yield made
     finally:

@@ -37,7 +37,7 @@ class Outbound(TcpLine[Write]):
             return any(each is job for each, _ in self._pending.values())
 
     def send(self, write: Write, may_leave: Callable[[], bool], told: Told) -> None:
-        """Send one write whole. What the kernel took no byte of is failed_quiesced, what it took in part is unknown.
+        """Send one write whole: failed_quiesced when the kernel took no byte of a page, unknown when it took some.
 
         `may_leave` is asked once `carries` answers for the write: whoever gives it up from then on finds it here.
         """
@@ -53,10 +53,11 @@ class Outbound(TcpLine[Write]):
             self._tell(number, Outcome.FAILED_QUIESCED, "its time was over before it left")
             return
         try:
-            self._stream.send(self._buffers(number, write))
+            self._stream.send(self._announcement(number, write))  # by itself: the receiver reads it meanwhile
+            self._stream.send(self._views(write.source_pages))
         except OSError as error:
             if not error.sent_bytes:  # type: ignore[attr-defined]
-                self._tell(number, Outcome.FAILED_QUIESCED, f"nothing was sent: {error}")
+                self._tell(number, Outcome.FAILED_QUIESCED, f"no byte of a page was sent: {error}")
             self.fail(f"the connection broke: {error}")
 
     def fail(self, reason: str) -> None:
@@ -82,13 +83,13 @@ class Outbound(TcpLine[Write]):
         self._stream.close()
         self._memory.release()
 
-    def _buffers(self, number: int, write: Write) -> list[Buffer]:
+    def _announcement(self, number: int, write: Write) -> list[Buffer]:
         metadata = write.metadata
         slot = None if metadata is None else metadata.slot
         runs = pack_runs(write.target_pages)
         header = wire.Header(number, write.tag, len(write.target_pages), len(runs) // wire.RUN_BYTES, slot)
         words = b"" if metadata is None else wire.encode_words(metadata.words)
-        return [wire.encode_header(header), words, runs, *self._views(write.source_pages)]
+        return [wire.encode_header(header), words, runs]
 
     def _hear(self) -> None:
         try:

@@ -8,12 +8,15 @@ import select
 import socket
 import time
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from quiesce.errors import PeerUnusable
 
 IOV_MOST = 512  # buffers of one call; the kernel's limit is 1024
 BUFFER_BYTES = 4 << 20
+
+LOOPBACK_BUFFER_BYTES = 512 << 10
+"""Within a host nothing is under way for long; what waits in larger buffers has left the caches before it is copied."""
 PIECE_BYTES = 256 << 10
 """What one call takes from the kernel at most: more keeps the sender waiting for room, and falls out of caches."""
 
@@ -27,6 +30,8 @@ class Hangup(PeerUnusable):
 
 
 Buffer = bytes | memoryview
+"""A view's items are bytes."""
+_Buffer = TypeVar("_Buffer", bytes, memoryview, Buffer)
 
 
 class Stream(Protocol):
@@ -109,7 +114,7 @@ class PlainStream:
         self._room.poll()
 
     def send(self, buffers: Sequence[Buffer], /) -> int:
-        views = [memoryview(each).cast("B") for each in buffers if len(each)]
+        views = list(filter(len, buffers))
         first = sent = 0
         try:
             while first < len(views):
@@ -151,9 +156,10 @@ def tune(sock: socket.socket) -> None:
     The kernel waits longer after each loss: without that end, pages would move again long after the network had healed.
     """
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    is_within_host = ipaddress.ip_address(sock.getpeername()[0].partition("%")[0]).is_loopback
     for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-        sock.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
-    if not ipaddress.ip_address(sock.getpeername()[0].partition("%")[0]).is_loopback:
+        sock.setsockopt(socket.SOL_SOCKET, option, LOOPBACK_BUFFER_BYTES if is_within_host else BUFFER_BYTES)
+    if not is_within_host:
         for level, option, value in _NOTICING:
             sock.setsockopt(level, option, value)
 
@@ -186,7 +192,7 @@ def piece_of(views: Sequence[memoryview], first: int) -> list[memoryview]:
     return piece
 
 
-def skip(views: list[memoryview], first: int, n_bytes: int) -> int:
+def skip(views: list[_Buffer], first: int, n_bytes: int) -> int:
     """Where the rest begins once `n_bytes` of `views[first:]` are through; a view that is through in part is cut."""
     while n_bytes:
         if n_bytes < len(views[first]):

@@ -180,7 +180,7 @@ def _pieces(buffers: Sequence[Buffer]) -> Iterator[memoryview]:
             yield memoryview(b"".join(small))
             small, n_bytes = [], 0
         if is_large:
-            yield memoryview(buffer).cast("B")
+            yield memoryview(buffer)
         else:
             small.append(buffer)
             n_bytes += len(buffer)
