@@ -26,10 +26,10 @@ from quiesce.worker.handoff import Handoff, Places
 from quiesce.worker.headroom import growth_pages
 from quiesce.worker.intake import DecodeInput, MakeIntake
 from quiesce.worker.landing import DirectLanding, Landing
+from quiesce.worker.parts import Parts
 from quiesce.worker.peer_discovery import follow_peers
 from quiesce.worker.prefill_streams import PrefillStreams
 from quiesce.worker.priority_queue import PriorityQueue
-from quiesce.worker.process import Parts
 from quiesce.worker.request import Request
 from quiesce.worker.sequence import Generation, Sequence
 from quiesce.worker.staged_landing import StagedLanding

@@ -21,8 +21,9 @@ from quiesce.worker.decode_streams import DecodeStreams
 from quiesce.worker.greeting import hello_of, transport_facts
 from quiesce.worker.job import Job
 from quiesce.worker.outlet import MakeOutlet, PrefillInput
+from quiesce.worker.parts import Parts
 from quiesce.worker.priority_queue import PriorityQueue
-from quiesce.worker.process import Parts, WorkerProcess
+from quiesce.worker.process import WorkerProcess
 from quiesce.worker.prompt import Chunk, Prompt
 from quiesce.worker.request import Request, rejection
 
