@@ -91,7 +91,7 @@ def proof(mutant: Mutant) -> str:
 
 def swarm(mutant: Mutant) -> str:
     """The property that breaks in a simulated cluster, and with which seed."""
-    way = Way("pull" if mutant in PULL else "push")
+    way = Way("pull") if mutant in PULL else Way("push", "direct")
     known = [(each.seed, each.seconds) for each in CATCHES if each.mutant == mutant.name]
     tried = [Order(*each, "", mutant.name, way) for each in known or [(seed, SIMULATED_S) for seed in SEEDS]]
     for order in () if mutant.rule in QUEUES else tried:

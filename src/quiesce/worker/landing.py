@@ -18,6 +18,7 @@ from quiesce.protocol.receiver_io import LandingMode, Verify
 from quiesce.worker.handoff import Handoff, Places
 from quiesce.worker.landing_memory import SharedMemory
 from quiesce.worker.seats import Seats
+from quiesce.worker.staged_pages import give_back_context
 
 Then = Callable[[Failure | None], None]
 
@@ -138,11 +139,3 @@ class DirectLanding:
 def expected_pages(handoff: Handoff, layout: Layout) -> int:
     """What the prompt needs beyond the prefix that decode holds."""
     return layout.pages_for(handoff.request.prompt_tokens) - handoff.held_pages
-
-
-def give_back_context(handoff: Handoff, allocator: PageAllocator) -> None:
-    """Free the pool's pages of a hand-off that nobody reads; tainted ones must not circulate again."""
-    if handoff.tainted:
-        allocator.mark(handoff.own_pages, PageState.QUARANTINED)
-    else:
-        allocator.release(handoff.own_pages)

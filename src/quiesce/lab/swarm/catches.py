@@ -14,7 +14,7 @@ class Catch(msgspec.Struct, frozen=True):
     seed: int
     checker: str
     seconds: float = 15.0
-    way: Way = Way("push")
+    way: Way = Way("push", "direct")
 
     @property
     def row(self) -> str:

@@ -368,3 +368,6 @@ class PrefillWorker:
     @property
     def memories(self) -> list[Memory]:
         return [rank.memory for rank in self.ranks]
+
+    pools = memories
+    """All memory whose pages are counted."""
