@@ -68,6 +68,11 @@ class Cluster:
         life = worker.life
         return not (life.dead or life.worn_out) and self._answers.get(worker.name, True)
 
+    def queue_changed(self, before: int, now: int) -> None:
+        """A worker says that so many wait there now: the router looks again at one that was full."""
+        if now < self.ground.p.max_queue <= before:
+            self.router.look_again()
+
     def knows(self, ask: int) -> bool:
         """Whether any worker has anything of a request."""
         known = [str(r) for w in self.prefills for rank in w.ranks for r in rank.state.requests]

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from quiesce.errors import UsageError
-from quiesce.lab.mutants.registry import MUTANTS
 from quiesce.lab.swarm import file
 from quiesce.lab.swarm.campaign import Order, Totals, outcomes, planned
 from quiesce.lab.swarm.marks import MARKS
@@ -21,6 +20,7 @@ from quiesce.lab.swarm.parameters import Way
 from quiesce.lab.swarm.replay import replay
 from quiesce.lab.swarm.run import EXCLUDED, Outcome, run
 from quiesce.lab.swarm.shrink import Shrinker
+from quiesce.lab.swarm.without import KNOWN
 from quiesce.lab.swarm.without import mutant as mutant_named
 
 _EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -63,7 +63,7 @@ def command(
     --mutant the other way round: something must break, and 1 says that the mutant was not seen.
     """
     if mutants:
-        click.echo("\n".join(each.name for each in MUTANTS))
+        click.echo("\n".join(KNOWN))
         return
     if replayed is not None:
         ctx.exit(replay(replayed))

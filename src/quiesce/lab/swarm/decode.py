@@ -160,12 +160,12 @@ class DecodeWorker:
 
     def abandon(self, submission: Submission, failure: Failure) -> None:
         """Somebody ends a request here."""
-        request = submission.request
+        request, before = submission.request, self.queued
         if self._waiting.remove(request) or self.batch.end(request):
             self.tell_failed(submission, failure)
         elif request in self._attempts:
             self.feed(io.Abandon(self._attempts[request], failure))
-        self._reserve_waiting()
+        self._reserve_waiting(before)
 
     def tell_failed(self, submission: Submission, failure: Failure) -> None:
         self.clocks.stop(submission.request)
@@ -173,7 +173,12 @@ class DecodeWorker:
 
     # ------------------------------------------------------------ reservations
 
-    def _reserve_waiting(self) -> None:
+    def _reserve_waiting(self, queued_before: int = 0) -> None:
+        queued_before = queued_before or self.queued
+        self._reserve_first()
+        self._cluster.queue_changed(queued_before, self.queued)
+
+    def _reserve_first(self) -> None:
         while self._waiting and self._may_reserve():
             submission = self._waiting.first
             trouble = self._trouble(submission)
