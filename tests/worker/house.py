@@ -8,8 +8,19 @@ from typing import Any, Generic, TypeVar
 
 from quiesce.control.stream import listen
 from quiesce.kv.storage import Pool
-from quiesce.lab.faults import FaultEvent, FaultOrder, Faults, FaultyPlacement, Held, Hold, Landed, LetGo, Step
-from quiesce.lab.read_faults import FaultyTcpLender, FaultyTcpPuller
+from quiesce.lab.faults import (
+    FaultEvent,
+    FaultOrder,
+    Faults,
+    FaultyPlacement,
+    FaultyTcpPuller,
+    Held,
+    Hold,
+    Landed,
+    LetGo,
+    Step,
+)
+from quiesce.lab.read_faults import FaultyTcpLender
 from quiesce.transport.contract import Sender
 from quiesce.transport.placement import Placement
 from quiesce.transport.shm import ShmSender
@@ -22,9 +33,10 @@ from quiesce.worker.prefill import PrefillWorker
 from quiesce.worker.reach import pages_tls
 from quiesce.worker.settings import WorkerSettings
 
-from .asking import Desk, is_empty
+from .asking import BOTH, Desk, is_empty
 from .gate import LONG_S
 from .requests import settings
+from .rig import prompt_ids
 
 W = TypeVar("W", bound=Worker)
 
@@ -146,6 +158,11 @@ class House:
         await member.start()
         await self.desk.attach(member.name, path)
         return member
+
+    async def serves(self) -> None:
+        """Both halves work, and give everything back."""
+        await self.desk.ask(prompt_ids(30), *BOTH, max_tokens=6).answers(6)
+        await self.empty()
 
     async def empty(self) -> None:
         """Wait until every worker gave everything back."""

@@ -10,18 +10,17 @@ from msgspec.structs import replace
 
 from quiesce.ids import PageTag, Peer
 from quiesce.kv.runs import pack_runs
-from quiesce.lab.faults import Held, Hold
-from quiesce.lab.read_faults import FaultyTcpLender, FaultyTcpPuller
+from quiesce.lab.faults import FaultyTcpPuller, Held, Hold
+from quiesce.lab.read_faults import FaultyTcpLender
 from quiesce.protocol.dispatch import Flush
 from quiesce.protocol.sender_io import Outcome
 from quiesce.transport.contract import Completion
 from quiesce.worker.prefill import PrefillWorker
 
-from .asking import Ask, is_empty
+from .asking import BOTH, Ask, is_empty
 from .house import House, Member
-from .rig import alone, prompt_ids
+from .rig import prompt_ids
 
-BOTH = ("prefill-0", "decode-0")
 PULL: dict[str, Any] = {"transport": "tcp", "transfer": "pull"}
 
 
@@ -29,15 +28,9 @@ async def pair(house: House, **changes: Any) -> tuple[Member[PrefillWorker], Mem
     return await house.prefill(**PULL, **changes), await house.decode(**PULL, **changes)
 
 
-async def answers(house: House, ask: Ask, max_tokens: int = 12) -> None:
-    assert await ask.end("decode-0") == "length"
+async def answers(ask: Ask) -> None:
+    await ask.answers(12)
     assert await ask.end("prefill-0") == "handed_off"
-    assert ask.tokens == alone(ask.ids, max_tokens)
-
-
-async def serves(house: House, seed: int = 9) -> None:
-    await answers(house, house.desk.ask(prompt_ids(14, seed), *BOTH, max_tokens=12))
-    await house.empty()
 
 
 async def proofs(house: House, worker: str, proof: str) -> float:
@@ -48,7 +41,7 @@ async def proofs(house: House, worker: str, proof: str) -> float:
 @pytest.mark.parametrize("digest", ["off", "blake2b"])
 async def test_an_answer_is_that_of_one_process(house: House, length: int, digest: str) -> None:
     await pair(house, payload_digest=digest, transfer_batch_pages=3)
-    await answers(house, house.desk.ask(prompt_ids(length), *BOTH, max_tokens=12))
+    await answers(house.desk.ask(prompt_ids(length), *BOTH, max_tokens=12))
     await house.empty()
     assert await house.desk.metric("decode-0", "quiesce_reads_total", 'outcome="landed"') == -(-length // 12)
 
@@ -63,7 +56,7 @@ async def test_what_is_lent_is_shown(house: House) -> None:
     assert lent[0].awaiting == (str(Peer(0, decode.worker.parts.incarnation)),)
     assert prefill.worker.load().queued == 0
     prefill.writes.let_go()
-    await answers(house, ask)
+    await answers(ask)
     await house.empty()
 
 
@@ -81,7 +74,7 @@ async def test_a_client_that_leaves_before_its_read_was_served(house: House) -> 
     await house.empty()
     assert await house.desk.metric("decode-0", "quiesce_reads_total", 'outcome="failed_quiesced"') == 1
     assert (await proofs(house, "decode-0", "drained"), await proofs(house, "prefill-0", "fenced")) == (1, 1)
-    await serves(house)
+    await house.serves()
 
 
 async def test_a_client_that_leaves_while_its_read_is_served(house: House) -> None:
@@ -94,7 +87,7 @@ async def test_a_client_that_leaves_while_its_read_is_served(house: House) -> No
     prefill.writes.let_go()
     await house.empty()
     assert await proofs(house, "decode-0", "drained") == 1
-    await serves(house)
+    await house.serves()
 
 
 async def test_bytes_that_are_not_what_was_offered_are_caught_by_the_digest(house: House) -> None:
@@ -120,7 +113,7 @@ async def test_a_hold_that_nobody_ends_costs_decode_its_endpoint_if_nobody_else_
     await house.desk.shows("decode-0", is_empty)
     assert await proofs(house, "decode-0", "fenced") == 1
     prefill.writes.let_go()
-    await serves(house)
+    await house.serves()
 
 
 @pytest.mark.parametrize("policy", ["quarantine", "fence"])
@@ -139,9 +132,9 @@ async def test_the_reads_of_others_are_broken_only_by_policy(house: House, polic
     else:
         await house.desk.shows("decode-0", lambda view: view.pages["quarantined"] == 4)
         prefill.writes.let_go()
-        await answers(house, stays)
+        await answers(stays)
         assert await proofs(house, "decode-0", "drained") == 1
-    await serves(house)
+    await house.serves()
 
 
 async def test_a_lost_stream_does_not_end_what_was_offered(house: House) -> None:
@@ -154,15 +147,16 @@ async def test_a_lost_stream_does_not_end_what_was_offered(house: House) -> None
         stream.close()
     await house.desk.until(lambda: house.desk.peers["decode-0"] == ())
     prefill.writes.let_go()
-    await answers(house, ask)
+    await answers(ask)
     await house.desk.paired("decode-0", "prefill-0")
-    await serves(house)
+    await house.serves()
 
 
 async def test_a_flush_waits_for_what_is_lent(house: House) -> None:
     """Rule 16: a prefix that decode reads is in flight."""
     prefill, _ = await pair(house)
-    await serves(house)
+    await answers(house.desk.ask(prompt_ids(14, 9), *BOTH, max_tokens=12))
+    await house.empty()
     house.desk.streams["decode-0"].send(Flush(1))
     await house.desk.until(lambda: house.desk.flushed.get("decode-0"))
     prefill.writes.hold()
@@ -172,7 +166,7 @@ async def test_a_flush_waits_for_what_is_lent(house: House) -> None:
     assert (await house.desk.snapshot("prefill-0")).pages["cached"] > 0
     assert "prefill-0" not in house.desk.flushed
     prefill.writes.let_go()
-    await answers(house, ask)
+    await answers(ask)
     await house.desk.until(lambda: house.desk.flushed.get("prefill-0"))
 
 

@@ -14,6 +14,7 @@ from rich.live import Live
 
 from quiesce.cli.bundle import write_bundle
 from quiesce.cli.look import Look
+from quiesce.cli.router_look import ask_router, router_view
 from quiesce.cli.run_directory import server_line, serving_directory, worker_sockets
 from quiesce.cli.snapshot_view import view
 from quiesce.cli.terminal import Terminal, tell
@@ -31,15 +32,23 @@ from quiesce.protocol.dispatch import WorkerSnapshot
 @click.option(
     "--bundle", metavar="FILE", type=click.Path(path_type=Path), help="Write a .tar.gz for a bug report and end."
 )
+@click.option("--router", "router_url", metavar="URL", help="Ask that router, wherever it is, whom it does not use.")
 @click.option("--every", "interval_s", metavar="SECONDS", type=float, default=0.5, show_default=True, help="Refresh.")
-def command(run_dir: Path | None, once: bool, as_json: bool, bundle: Path | None, interval_s: float) -> int:
+def command(
+    run_dir: Path | None, once: bool, as_json: bool, bundle: Path | None, router_url: str | None, interval_s: float
+) -> int:
     """Show pools, rooms, holds with age and awaited proofs, page ranges by owner, and spares. Ctrl-C ends it.
 
     All workers are asked at once. Who does not answer within 2 s is named, with since when and what is known of its
     process, beside what the others said. Looking changes nothing; it needs the rights of the user who runs the server.
     A bundle holds topology, versions, settings without keys, snapshots, metrics and the last steps of the hand-off
     machines; nothing that users said.
+
+    With --router, once: is it ready, which workers does it refuse, which pairs does it not form, why and since when.
+    QUIESCE_ADMIN_KEY is the key of a router that has one.
     """
+    if router_url is not None:
+        return _router(router_url, Console(highlight=False), as_json=as_json)
     directory = serving_directory(run_dir)
     tell(Terminal(), f"quiesce: {server_line(directory)}")
     console = Console(highlight=False)
@@ -52,6 +61,13 @@ def command(run_dir: Path | None, once: bool, as_json: bool, bundle: Path | None
         look = _watch(directory, console, interval_s) if live else _print_once(directory, console)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(look)
+    return 0
+
+
+def _router(url: str, console: Console, *, as_json: bool) -> int:
+    status = ask_router(url)
+    shown = msgspec.json.encode(status).decode() if as_json else router_view(url, status)
+    console.print(shown, soft_wrap=True, markup=False)
     return 0
 
 

@@ -14,6 +14,7 @@ import msgspec
 from quiesce.control.credentials import peer_credentials
 from quiesce.errors import HandshakeRefused
 from quiesce.trust.grants import grants_of, may_be
+from quiesce.trust.hosts import hosts_of, is_for
 
 Data = bytes | memoryview
 
@@ -50,6 +51,11 @@ class TlsConnection:
     def grants(self) -> tuple[str, ...]:
         """What the certificate says its owner may be; () when it does not say."""
         return grants_of(self._open.getpeercert())
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Which hosts the certificate is for."""
+        return hosts_of(self._open.getpeercert())
 
     @property
     def holds_bytes(self) -> bool:
@@ -100,14 +106,19 @@ class TlsConnection:
 class Identity(msgspec.Struct, frozen=True):
     """Who is at the other end. `key` is equal for connections of one process, one certificate, or (insecure) one host.
 
-    `grants` are what its certificate says it may be: `role` or `role/name`; () for whoever may be anything.
+    `grants` are what its certificate says it may be: `role` or `role/name`; () for whoever may be anything. `hosts` are
+    those that it is for; () where none is said, as without a certificate.
     """
 
     key: str
     grants: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
 
     def may_be(self, role: str, name: str = "") -> bool:
         return may_be(self.grants, role, name)
+
+    def may_be_at(self, host: str) -> bool:
+        return not self.hosts or is_for(self.hosts, host)
 
 
 def take(connection: Connection) -> Connection:
@@ -133,7 +144,8 @@ def identity_of(connection: Connection) -> Identity:
     if is_local(connection):
         return Identity(f"process {peer_credentials(connection).pid}")
     if isinstance(connection, TlsConnection):
-        return Identity(f"certificate {hashlib.sha256(connection.certificate).hexdigest()}", connection.grants)
+        key = f"certificate {hashlib.sha256(connection.certificate).hexdigest()}"
+        return Identity(key, connection.grants, connection.hosts)
     if isinstance(connection, socket.socket):
         with contextlib.suppress(OSError):  # it left meanwhile
             return Identity(f"host {connection.getpeername()[0]}")

@@ -90,7 +90,7 @@ async def router(settings: RouterSettings, text: TextModel) -> AsyncIterator[Ser
         fronts = open_fronts(service, taken=sock.getsockname()[1])
         for front in fronts:
             opened.enter_context(front.sock)
-        discovering = await opened.enter_async_context(discovery(settings, fleet))
+        discovering = await opened.enter_async_context(discovery(settings, fleet, meter))
         async with _running(service, sock, fronts, discovering) as server:
             yield server
 

@@ -22,7 +22,7 @@ from quiesce.protocol.sender_io import DecodeLost, DecodeReplaced, Heard, Sender
 from quiesce.telemetry.logs import ids
 from quiesce.worker.greeting import hello_of
 from quiesce.worker.outlet import Outlet
-from quiesce.worker.process import Parts
+from quiesce.worker.parts import Parts
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from quiesce.protocol.receiver_io import PeerReplaced, Received, ReceiverInput, 
 from quiesce.telemetry.logs import ids
 from quiesce.worker.greeting import hello_of
 from quiesce.worker.intake import Intake
-from quiesce.worker.process import Parts
+from quiesce.worker.parts import Parts
 from quiesce.worker.timers import backoff_s
 
 log = logging.getLogger(__name__)

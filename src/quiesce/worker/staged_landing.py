@@ -21,7 +21,7 @@ from quiesce.protocol.messages import Failure, Lease
 from quiesce.protocol.receiver_io import Verify
 from quiesce.telemetry.metrics import Telemetry
 from quiesce.worker.handoff import Handoff, Places
-from quiesce.worker.landing import Then, expected_pages
+from quiesce.worker.landing import Then, told_of
 from quiesce.worker.landing_memory import LandingSpace, Window, memory_of
 from quiesce.worker.staged_pages import StagedPages
 
@@ -62,9 +62,8 @@ class StagedLanding(StagedPages):
         """In the landing thread. Each word of the landing pages is read once; the digest is of what was read."""
         own = handoff.own_pages
         copy_pages(landed.pool, self._pool, copy_runs(landed.pages, own))
-        about = (expected_pages(handoff, self._pool.layout), handoff.request.prompt_tokens, verify.first_token)
-        where = (landed.pages, handoff.lease.tag, landed.slot)
-        failure = check_stamps(landed.pool, *where, *about, verify.payload_digest)
+        told = told_of(handoff, verify, self._pool.layout)
+        failure = check_stamps(landed.pool, landed.pages, landed.slot, told)
         failure = failure or check_payload(self._pool, own, verify.payload_digest)
         self._pool.stamp(own, handoff.context.tag)
         return failure
