@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from quiesce.ids import Incarnation, PageTag, Peer
 from quiesce.kv.storage import Pool, segment_of
@@ -36,9 +37,11 @@ RESTING_LOOKS = 8
 
 
 class PoolActor:
-    """Owns a pool. `image` is a digest of every byte, tag and metadata word."""
+    """Owns a pool. `image` is a number that is another one once any byte, tag or metadata word was found changed."""
 
     _pool: Pool
+    _kept: tuple[npt.NDArray[np.uint64], ...] = ()
+    _image = 0
     _guarded = False
     _beside: tuple[int, ...] = ()
 
@@ -65,8 +68,13 @@ class PoolActor:
     def metadata(self, slot: int) -> list[int]:
         return [int(word) for word in self._pool.metadata[slot]]
 
-    def image(self) -> bytes:
-        return digest(self._pool.page_view()) + digest(self._pool.tags) + digest(self._pool.metadata)
+    def image(self) -> int:
+        """Compared with a copy: that takes a fifth of what a digest takes."""
+        words = self._pool.page_view().view(np.uint64), self._pool.tags, self._pool.metadata
+        if not self._kept or not all(map(np.array_equal, words, self._kept)):
+            self._kept = tuple(each.copy() for each in words)
+            self._image += 1
+        return self._image
 
     def has_begun(self, page: int) -> bool:
         """Whether any byte of `page` has changed from the zeros of a fresh pool, waiting for it."""
@@ -158,7 +166,7 @@ class WatchingActor(PoolActor):
         self._loop.run_until_complete(self._until_told(most_s))
         return len(self._dead)
 
-    def image_once_dead(self, most_s: float) -> tuple[int, bytes]:
+    def image_once_dead(self, most_s: float) -> tuple[int, int]:
         """As `await_dead`, and what the pool was at that moment: who asks afterwards comes too late."""
         return self.await_dead(most_s), self.image()
 
