@@ -212,6 +212,23 @@ async def test_who_does_not_fit_whom_is_told_at_registration(
     assert all("prefill-1" not in places for places in told.heard)
 
 
+async def test_each_pair_that_is_not_formed_is_told_of_however_many_there_are(
+    door: Door, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Restraint is with what comes again, and these do not."""
+    decode = FakeWorker(door.directory / "d.sock", "decode-0", "decode", nothing)
+    others = [FakeWorker(door.directory / f"p{n}.sock", f"prefill-{n}", "prefill", nothing) for n in range(12)]
+    async with door.opened() as address:
+        registered = [announced(each, address, hello=of(each, PREFILL, version=NEXT)) for each in others]
+        registered.append(announced(decode, address, hello=of(decode, DECODE)))
+        await eventually(door, lambda: caplog.messages.count("a pair is not formed") >= 3 * len(others))
+        for each in registered:
+            await each.close()
+    assert caplog.messages.count("a pair is not formed") == 3 * len(others), (
+        "the router, decode, and each prefill worker"
+    )
+
+
 def test_a_router_that_cannot_read_what_two_say_of_themselves_lets_them_find_out() -> None:
     """A version that it does not know: only that they differ from others is sure."""
     roster, anybody = Roster("tiny"), Identity("host")

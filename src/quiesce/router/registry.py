@@ -89,7 +89,8 @@ class Registry:
 
     def _say(self, level: int, what: str, said: Register, **told: object) -> None:
         """In the log, but not again and again of a worker that comes and goes."""
-        if (unsaid := self._fleet.restraint.unsaid(f"registration {said.worker}")) is not None:
+        subject = f"registration {said.worker} {told.get('peer', '')}"
+        if (unsaid := self._fleet.restraint.unsaid(subject)) is not None:
             _log.log(level, what, extra=ids(worker_name=said.worker, unsaid=unsaid or None, **told))
 
     async def _keep(self, said: Register, stream: FrameStream[Leave]) -> None:

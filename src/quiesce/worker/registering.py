@@ -104,7 +104,8 @@ class Registrations:
 
     def _say(self, level: int, what: str, router: Address, **told: object) -> None:
         """In the log, but not again and again of a router that comes and goes."""
-        if (unsaid := self._restraint.unsaid(show_address(router))) is not None:
+        subject = f"{show_address(router)} {told.get('worker_name', '')}"
+        if (unsaid := self._restraint.unsaid(subject)) is not None:
             log.log(level, what, extra=ids(address=show_address(router), unsaid=unsaid or None, **told))
 
 
