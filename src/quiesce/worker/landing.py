@@ -18,6 +18,7 @@ from quiesce.protocol.receiver_io import LandingMode, Verify
 from quiesce.worker.handoff import Handoff, Places
 from quiesce.worker.landing_memory import SharedMemory
 from quiesce.worker.seats import Seats
+from quiesce.worker.staged_pages import give_back_context
 
 Then = Callable[[Failure | None], None]
 
@@ -138,11 +139,3 @@ def told_of(handoff: Handoff, verify: Verify, layout: Layout) -> Told:
     prompt_tokens = handoff.request.prompt_tokens
     pages = layout.pages_for(prompt_tokens) - handoff.held_pages
     return Told(handoff.lease.tag, pages, prompt_tokens, verify.first_token, verify.payload_digest)
-
-
-def give_back_context(handoff: Handoff, allocator: PageAllocator) -> None:
-    """Free the pool's pages of a hand-off that nobody reads; tainted ones must not circulate again."""
-    if handoff.tainted:
-        allocator.mark(handoff.own_pages, PageState.QUARANTINED)
-    else:
-        allocator.release(handoff.own_pages)

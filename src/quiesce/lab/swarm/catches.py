@@ -14,7 +14,7 @@ class Catch(msgspec.Struct, frozen=True):
     seed: int
     checker: str
     seconds: float = 15.0
-    way: Way = Way("push")
+    way: Way = Way("push", "direct")
 
     @property
     def row(self) -> str:
@@ -33,7 +33,7 @@ PUSHED = (
     Catch("ranks that said no BOUND need not ack", 39, "no_wild_write"),
     Catch("the first rank's proof releases", 2, "no_wild_write"),
     Catch("a rank that never heard of it stays silent", 40, "no_leak"),
-    Catch("ABORT is not re-sent", 351, "no_leak"),
+    Catch("ABORT is not re-sent", 56, "no_leak"),
     Catch("ack while writes are outstanding", 2, "no_early_ack"),
     Catch("ack without marking the attempt aborted", 2, "no_early_ack"),
     Catch("calls queued behind a failed one are launched", 1, "chunks_in_order"),
@@ -77,7 +77,7 @@ PULLED = (
     ("pull: failed_in_flight does not poison", 9, "no_early_ack"),
     ("pull: a poisoned attempt is acked", 9, "no_early_ack"),
     ("pull: one decode rank's reads speak for another's", 1, "no_early_ack"),
-    ("pull: commit before every read is terminal (coverage off)", 0, "read_own"),
+    ("pull: commit before every read is terminal (coverage off)", 0, "no_wild_write"),
     ("pull: held attempts are not listed as open", 7, "no_wild_read"),
     ("pull: a failed read counts as landed, and nobody looks at tags", 0, "read_own"),
     ("pull: lent pages are cached before they were read", 0, "no_poison"),
@@ -93,7 +93,19 @@ PULLED = (
     ("pull: memory survives the decode life", 8, "no_wild_write"),
     ("pull: memory survives the prefill life", 9, "no_wild_read"),
 )
-CATCHES = (*PUSHED, *(Catch(*seen, way=Way("pull")) for seen in PULLED))
+STAGED = (
+    ("staged: pages come back while they are copied", 0, "no_alias"),
+    ("staged: a hold keeps the context", 0, "no_leak"),
+    ("staged: a hold gives landing pages back", 0, "once"),
+    ("staged: commit keeps the landing pages", 0, "no_leak"),
+    ("staged: the context of a finished request is forgotten", 0, "no_leak"),
+    ("staged: quarantined landing pages circulate", 1, "no_alias"),
+)
+CATCHES = (
+    *PUSHED,
+    *(Catch(*seen, way=Way("pull")) for seen in PULLED),
+    *(Catch(*seen, way=Way("push", "staged")) for seen in STAGED),
+)
 
 UNSEEN = {
     "peer's new life does not hold": "the lost stream is noticed first, and has failed the attempt",

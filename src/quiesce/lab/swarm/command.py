@@ -12,7 +12,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from quiesce.lab.mutants.registry import MUTANTS
+from quiesce.errors import UsageError
 from quiesce.lab.swarm import file
 from quiesce.lab.swarm.campaign import Order, Totals, outcomes, planned
 from quiesce.lab.swarm.marks import MARKS
@@ -20,6 +20,7 @@ from quiesce.lab.swarm.parameters import Way
 from quiesce.lab.swarm.replay import replay
 from quiesce.lab.swarm.run import EXCLUDED, Outcome, run
 from quiesce.lab.swarm.shrink import Shrinker
+from quiesce.lab.swarm.without import KNOWN
 from quiesce.lab.swarm.without import mutant as mutant_named
 
 _EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -32,6 +33,7 @@ _EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
 @click.option("--trace", type=_EXISTING, metavar="FILE", help="Requests from a trace in Mooncake's format.")
 @click.option("--transfer", type=click.Choice(["push", "pull"]), help="Instead of what each seed decides.")
+@click.option("--landing", type=click.Choice(["direct", "staged"]), help="The same, for what is pushed.")
 @click.option("--mutant", default="", metavar="NAME", help="Run a known-wrong variant of the machines.")
 @click.option("--mutants", is_flag=True, help="List the mutants and end.")
 @click.option("--replay", "replayed", type=_EXISTING, metavar="FILE", help="Run a file of the simulator once more.")
@@ -46,6 +48,7 @@ def command(
     jobs: int,
     trace: Path | None,
     transfer: Literal["push", "pull"] | None,
+    landing: Literal["direct", "staged"] | None,
     mutant: str,
     mutants: bool,
     replayed: Path | None,
@@ -60,13 +63,15 @@ def command(
     --mutant the other way round: something must break, and 1 says that the mutant was not seen.
     """
     if mutants:
-        click.echo("\n".join(each.name for each in MUTANTS))
+        click.echo("\n".join(KNOWN))
         return
     if replayed is not None:
         ctx.exit(replay(replayed))
     with mutant_named(mutant):
         pass  # that there is one
-    way = Way(transfer or "")
+    if transfer == "pull" and landing == "staged":
+        raise UsageError("--landing staged with --transfer pull: there nobody but decode writes to its memory.")
+    way = Way(transfer or "", landing or "")
     orders = [Order(each, seconds, str(trace or ""), mutant, way) for each in range(seed, seed + runs)]
     totals = _carried_out(orders, jobs, quiet=shown == "json")
     written = _shrunk(orders, totals.failed[0], write) if totals.failed else None

@@ -78,11 +78,11 @@ class Air(Generic[F]):
 
     def to(self, life: Incarnation, attempt: Attempt) -> list[F]:
         """Flights that may still land in an attempt's lease."""
-        return [each for each in self._flights.get((life, attempt), ()) if not each.shut]
+        return [each for each in self._flights.get((life, attempt), ()) if not (each.shut or each.memory.over)]
 
     def of(self, me: Peer, key: AttemptKey) -> int:
         flights = self._flights.get((key.decode.incarnation, key.attempt), ())
-        return sum(each.me == me and each.key == key and not each.shut for each in flights)
+        return sum(each.me == me and each.key == key and not (each.shut or each.memory.over) for each in flights)
 
     def reading(self, sender: PrefillRank, request: str, keys: tuple[AttemptKey, ...]) -> int:
         """How many flights may still read the source of a request."""

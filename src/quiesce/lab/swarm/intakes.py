@@ -41,8 +41,11 @@ class PushIntake:
 
     def held(self, hold: io.Hold) -> None:
         """Say what is proved at once."""
+        revoked = self._worker.landings.revoke(self._worker.handoffs[hold.attempt])
+        if revoked:
+            self._ground.marks.hit("segment revoked")
         for peer in hold.awaiting:
-            if self._cluster.known_dead(self._worker, peer):
+            if revoked or self._cluster.known_dead(self._worker, peer):
                 self._worker.feed(io.FenceProved(peer, hold.attempt))
 
     def _try_fence(self, effect: io.TryFence) -> None:
@@ -89,7 +92,7 @@ class PullIntake:
     def _launch(self, launch: pull.LaunchRead) -> None:
         """Counted before; one that cannot start settles as quiesced."""
         worker, number = self._worker, launch.attempt
-        held = any(memory.is_held(number) for memory in worker.memories)
+        held = worker.is_held(number)
         about = worker.handoffs[number].submission.ask.number
         self._ground.checks.armed_first.launched(number, held, worker.name, about)
         flight = self._flight(launch)
@@ -111,7 +114,7 @@ class PullIntake:
         tale = self._ground.tale(self._worker.incarnation, launch.attempt)
         flight = Read(self._worker, sender, launch, window, tale)
         span = slice(launch.first_page, launch.first_page + launch.pages)
-        places = self._worker.handoffs[launch.attempt].pages[launch.decode_rank]
+        places = self._worker.handoffs[launch.attempt].parts[launch.decode_rank].places
         flight.moves(sources[span], places[span], window.texts[span], self.settled)
         return flight
 

@@ -66,7 +66,7 @@ class PushOutlet:
         if stream is None or job is None or not job.pages:
             self.settled(effect, io.Outcome.FAILED_QUIESCED)
             return
-        memory = stream.decode.memories[effect.key.decode.rank]
+        memory = stream.decode.landings.written(effect.key, stream.decode.handoffs.get(effect.key.attempt))
         places = job.places.get(effect.key)
         if places is None:
             places = job.places[effect.key] = unpack_runs(effect.lease.runs, memory.allocator.pages).tolist()

@@ -55,6 +55,8 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     writes_torn: float = 0.0
     transport: Literal["stores", "network"]
     transfer: Literal["push", "pull"] = "push"
+    landing: Literal["direct", "staged"] = "direct"
+    landing_pages: int = 0
     fence: bool
     fence_policy: Literal["quarantine", "fence"]
     quarantine_budget: float
@@ -106,16 +108,19 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Way(msgspec.Struct, frozen=True):
-    """How pages come to decode, whatever the seed says; "" leaves it to the seed."""
+    """How pages come to decode, whatever the seed says; "" leaves it to the seed. What is pulled lands directly."""
 
     transfer: Literal["", "push", "pull"] = ""
+    landing: Literal["", "direct", "staged"] = ""
 
     def taken_by(self, p: Parameters) -> Parameters:
-        return msgspec.structs.replace(p, transfer=self.transfer or p.transfer)
+        transfer = self.transfer or p.transfer
+        landing = "direct" if transfer == "pull" else self.landing or p.landing
+        return msgspec.structs.replace(p, transfer=transfer, landing=landing)
 
     def words(self) -> list[str]:
         """As the command line says it."""
-        return [f"--transfer {self.transfer}"] if self.transfer else []
+        return [f"--{name} {said}" for name in self.__struct_fields__ if (said := getattr(self, name))]
 
 
 ANY = Way()
@@ -129,7 +134,8 @@ def draw(seed: int) -> Parameters:
     longest = rng.choice([8, 32, 128, 256] if ranks == (1, 1) else [8, 16, 32]) * page_size
     parts: dict[str, Any] = {}
     parts |= _cluster(rng, ranks, page_size, longest) | _time(rng) | _messages(rng) | _processes(rng)
-    parts |= _policies(rng) | _clients(rng, page_size, longest) | _strangeness(seed) | _way(seed)
+    parts |= _policies(rng) | _clients(rng, page_size, longest) | _strangeness(seed)
+    parts |= _way(seed, longest // page_size)
     return Parameters(seed=seed, **parts)
 
 
@@ -236,10 +242,15 @@ def _strangeness(seed: int) -> dict[str, Any]:
     }
 
 
-def _way(seed: int) -> dict[str, Any]:
+def _way(seed: int, pages: int) -> dict[str, Any]:
     """How pages come to decode. By chance of its own, too: so requests and faults are the same either way."""
     rng = random.Random(f"quiesce swarm {seed} way")
-    return {"transfer": rng.choice(["push", "push", "push", "pull", "pull"])}
+    transfer, landing = rng.choice(["push", "push", "push", "pull", "pull"]), rng.choice(["direct", "staged"])
+    return {
+        "transfer": transfer,
+        "landing": "direct" if transfer == "pull" else landing,
+        "landing_pages": rng.choice([1, 1, 2, 4]) * pages,
+    }
 
 
 def _some(rng: random.Random, most: float) -> float:

@@ -246,9 +246,11 @@ class PrefillRank:
             self._free(job, effect.proof)
 
     def _free(self, job: Job, proof: Proof) -> None:
+        before = self.worker.queued
         del self.jobs[job.submission.request]
         self.aside_jobs -= job.is_aside
         job.lent_to.clear()
+        self._cluster.queue_changed(before, self.worker.queued)
         self._queue.remove(job.submission.request)
         if job.reader is not None:
             job.reader.leave()
@@ -368,3 +370,6 @@ class PrefillWorker:
     @property
     def memories(self) -> list[Memory]:
         return [rank.memory for rank in self.ranks]
+
+    pools = memories
+    """All memory whose pages are counted."""

@@ -26,7 +26,7 @@ class Write(Flight):
 
     @property
     def reads(self) -> bool:
-        return not (self.shut or self.sender.life.dead)
+        return not (self.shut or self.memory.over or self.sender.life.dead)
 
     def name(self) -> str:
         first, n = self.first_page, len(self.places)
@@ -62,6 +62,9 @@ class Writes(Air[Write]):
         if flight.shut:
             self._ground.marks.hit("fence keeps a write out")
             flight.outcome = Outcome.FAILED_IN_FLIGHT
+            return True
+        if flight.memory.over:
+            self._ground.marks.hit("write comes to a segment that is over")
             return True
         return flight.sender.life.dead and self._stores
 

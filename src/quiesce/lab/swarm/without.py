@@ -9,7 +9,12 @@ import msgspec
 
 from quiesce.errors import UsageError
 from quiesce.lab.explorer.config import Config
-from quiesce.lab.mutants.registry import BY_NAME
+from quiesce.lab.mutants.mutant import Mutant
+from quiesce.lab.mutants.registry import MUTANTS
+from quiesce.lab.swarm.landing_mutants import LANDING
+
+KNOWN: dict[str, Mutant] = {each.name: each for each in (*MUTANTS, *LANDING)}
+"""What can be run without a rule: the machines, the router, staged landing."""
 
 
 class Without(msgspec.Struct, frozen=True):
@@ -34,7 +39,7 @@ def mutant(name: str) -> Iterator[Without]:
     if not name:
         yield NOTHING
         return
-    found = BY_NAME.get(name)
+    found = KNOWN.get(name)
     if found is None:
         raise UsageError(f"There is no mutant {name!r}.", remedy="`quiesce lab swarm --mutants` lists them.")
     with found.applied():
