@@ -133,7 +133,7 @@ class House:
         puller: type[FaultyTcpPuller] = changes.pop("puller", FaultyTcpPuller)
         addresses = tuple(f"{peer}={self.address_of(peer)}" for peer in peers)
         landing = changes.pop("landing_space", landing_space)
-        told = settings("decode", name, **self._at(name), peer=addresses, **changes)
+        told = settings("decode", name, **{**self._at(name), "peer": addresses, **changes})
         reads = WriteFaults()
         compose = Compose(
             landing=landing,

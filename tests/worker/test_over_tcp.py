@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ from quiesce.control.stream import FrameStream
 from quiesce.errors import HandshakeRefused
 from quiesce.ids import Peer, mint_incarnation
 from quiesce.protocol.dispatch import ROUTER, Attach, Welcome, WorkerFrame
+from quiesce.trust.certificates import Leaf, make_certificates
 from quiesce.worker.greeting import hello_of
-from tests.control.trial import shows
+from tests.control.trial import HERE, directory, shows
 
 from .asking import BOTH, is_empty
 from .house import Member
@@ -61,6 +63,30 @@ async def test_a_stream_that_breaks_in_a_transfer_frees_by_fence_and_comes_again
     await hosts.empty()
     assert await hosts.desk.metric("decode-0", "quiesce_releases_total", 'proof="fenced"') == 1
     await hosts.desk.paired("decode-0", "prefill-0")
+    await hosts.serves()
+
+
+def renew_decode(place: Path) -> None:
+    """By the CA that is there."""
+    for end in ("pem", "key"):
+        (place / f"decode-0.{end}").unlink()
+    make_certificates(place, [Leaf("decode-0", "decode/decode-0", HERE)], days=1)
+
+
+async def test_a_worker_whose_certificate_is_renewed_pairs_again_in_the_same_life(
+    hosts: TcpHouse, tmp_path: Path
+) -> None:
+    for name in ("ca.pem", "ca.key", "decode-0.pem", "decode-0.key"):
+        shutil.copy(directory("ours") / name, tmp_path / name)
+    await hosts.prefill()
+    own: Any = {"tls_cert": f"{tmp_path}/decode-0.pem", "tls_key": f"{tmp_path}/decode-0.key"}
+    decode = await hosts.decode(**own)
+    life = life_of(decode)
+    renew_decode(tmp_path)
+    hosts.cables["prefill-0"].cut()
+    await hosts.desk.until(lambda: hosts.desk.peers["decode-0"] == ())
+    await hosts.desk.paired("decode-0", "prefill-0")
+    assert life_of(decode) == life
     await hosts.serves()
 
 

@@ -15,6 +15,7 @@ from quiesce.lab.read_faults import FaultyTcpLender
 from quiesce.protocol.dispatch import Flush
 from quiesce.protocol.sender_io import Outcome
 from quiesce.transport.contract import Completion
+from quiesce.worker.breaches import MOST_BREACHES
 from quiesce.worker.prefill import PrefillWorker
 
 from .asking import BOTH, Ask, is_empty
@@ -225,3 +226,28 @@ async def test_an_offer_of_pages_that_cannot_be_is_read_by_nobody(
     assert await ask.end("decode-0") == "transfer_failed"
     await house.empty()
     assert await house.desk.metric("decode-0", "quiesce_reads_total") == 0
+    assert await house.desk.metric("decode-0", "quiesce_protocol_breaches_total") == 1
+
+
+@pytest.mark.parametrize("runs", [b"cut in the middle", pack_runs(np.array([70, 71, 72, 73], np.int32))])
+async def test_who_goes_on_offering_nonsense_is_refused_and_both_sides_say_why(
+    house: House, runs: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is not joined and disconnected for ever: the first kind is no frame at all, the second one cannot be read."""
+    monkeypatch.setattr("quiesce.worker.pull_outlet.pack_runs", lambda _: runs)
+    await pair(house)
+    for _ in range(MOST_BREACHES):  # fewer prompts may do: an offer is sent again on a new stream
+        if await house.desk.until(lambda: refusal(house) or "prefill-0" in house.desk.peers["decode-0"]) is not True:
+            break
+        await house.desk.ask(prompt_ids(14), *BOTH, max_tokens=12).end("decode-0")
+    why = await house.desk.until(lambda: refusal(house))
+    assert why.startswith("this life broke the protocol 3 times and is refused until it is started anew: ")
+    assert house.desk.peers["decode-0"] == ()
+    assert (await house.desk.snapshot("decode-0")).troubles == (("prefill-0", why),)
+    assert await house.desk.metric("decode-0", "quiesce_protocol_breaches_total") == 3
+    told = [vars(record).get("ids", {}).get("reason") for record in caplog.records if "not joined" in record.message]
+    assert why in told
+
+
+def refusal(house: House) -> str:
+    return next((why for _, why in house.desk.troubles["decode-0"] if "is refused until" in why), "")

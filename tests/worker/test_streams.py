@@ -23,6 +23,7 @@ from quiesce.protocol.hello import Hello
 from quiesce.protocol.messages import Abort, Bound, Envelope, Lease, OpenAttempts, Publish
 from quiesce.transport.shm import SHM_CAPABILITIES
 from quiesce.worker import decode_streams
+from quiesce.worker.breaches import MOST_BREACHES
 from quiesce.worker.greeting import hello_of
 from quiesce.worker.peers import parse_peers
 
@@ -144,6 +145,23 @@ async def test_a_decode_that_speaks_for_another_life_is_disconnected(house: Hous
     stream.send(Envelope(victim, to, Attempt(1), Abort(), OpenAttempts(Attempt(2))))
     assert await asyncio.wait_for(stream.receive(), 20) is None
     stream.close()
+    await house.serves()
+
+
+async def test_a_decode_life_that_breaks_the_protocol_again_and_again_is_refused(house: House) -> None:
+    prefill = await house.prefill()
+    decode = await house.decode()
+    hello = hello_as(decode)
+    to = Peer(0, prefill.worker.parts.incarnation)
+    for _ in range(MOST_BREACHES):
+        stream = await join(house, decode, hello)
+        stream.send(Envelope(Peer(0, hello.incarnation), to, Attempt(1), Bound()))
+        stream.send(Envelope(Peer(1, hello.incarnation), to, Attempt(0), Bound()))
+        assert await asyncio.wait_for(stream.receive(), 20) is None
+        stream.close()
+    with pytest.raises(HandshakeRefused, match=r"broke the protocol 3 times .* attempt is out of bounds: '0'"):
+        await join(house, decode, hello)
+    assert await house.desk.metric("prefill-0", "quiesce_protocol_breaches_total") == MOST_BREACHES
     await house.serves()
 
 

@@ -17,6 +17,7 @@ from quiesce.control.credentials import require_same_user
 from quiesce.control.security import LOCAL, Security
 from quiesce.control.tcp import secured, tune
 from quiesce.errors import PeerUnusable
+from quiesce.trust.wording import in_words
 
 _RETRY_S = 0.01
 _TCP_TRY_S = 2.0
@@ -110,6 +111,8 @@ def _remedy(error: OSError | TimeoutError) -> str:
 
 def _why(error: OSError | TimeoutError) -> str:
     """asyncio words the errors of `connect` in its own way, ssl and the resolver have numbers of their own."""
-    if isinstance(error, ssl.SSLError | socket.gaierror):
+    if isinstance(error, ssl.SSLError):
+        return in_words(error)
+    if isinstance(error, socket.gaierror):
         return str(error.strerror or error)
     return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "it does not answer"

@@ -98,6 +98,11 @@ METRICS: tuple[Metric, ...] = (
         "HELLOs refused here: another version or shape, a name that is taken, an earlier life of a worker.",
     ),
     _counter(
+        "quiesce_protocol_breaches",
+        "messages",
+        "What joined workers sent that cannot be. They are disconnected, and refused after the third of one life.",
+    ),
+    _counter(
         "quiesce_fences",
         "peers",
         "Peers that were proved unable to write, or read, any more.",

@@ -20,6 +20,7 @@ from quiesce.protocol.hello import Hello
 from quiesce.protocol.messages import Envelope
 from quiesce.protocol.receiver_io import PeerReplaced, Received, ReceiverInput, StreamLost
 from quiesce.telemetry.logs import ids
+from quiesce.worker.breaches import Breaches
 from quiesce.worker.greeting import hello_of
 from quiesce.worker.intake import Intake
 from quiesce.worker.parts import Parts
@@ -48,6 +49,8 @@ class PrefillStreams:
         self._homes: dict[str, Address] = {}
         self._lives: dict[str, Peer] = {}
         self._troubles: dict[Address, str] = {}
+        self._breaches = Breaches(parts.telemetry)
+        self._ended: dict[Peer, str] = {}
         self._tasks: dict[Address, asyncio.Task[None]] = {}
 
     def expect(self, places: Places) -> None:
@@ -88,6 +91,13 @@ class PrefillStreams:
             stream.send(envelope)
         except PeerUnusable as error:
             log.warning("a prefill worker does not read", extra=ids(peer=envelope.to, reason=error))
+
+    def breach(self, prefill: Peer, problem: str) -> None:
+        """A prefill life told what cannot be, in a frame that can: it is disconnected as if the frame were bad."""
+        stream = self._streams.get(prefill)
+        if stream is not None and not stream.closed:
+            self._ended[prefill] = problem
+            stream.close()
 
     async def _keep(self, address: Address) -> None:
         """Dial one prefill worker while it is named. An error that nobody foresaw ends this worker, not just the
@@ -147,6 +157,8 @@ class PrefillStreams:
         name, expected, life = hello.worker, self._places.get(address, ""), self._lives.get(hello.worker)
         if expected not in ("", name):
             return f"at {show_address(address)} is {name!r}, which is expected to be {expected!r}"
+        if reason := self._breaches.why_not(Peer(0, hello.incarnation)):
+            return reason
         if self._intake.is_shut_out(Peer(0, hello.incarnation)):
             return f"this life of {name} was fenced: it may write here no more"
         if life is not None and life in self._streams:
@@ -171,6 +183,10 @@ class PrefillStreams:
                 if envelope.sender != prefill:
                     raise BadFrame(f"it speaks for {envelope.sender}, but said HELLO as {prefill}")
                 self._host.feed(Received(envelope))
+            if problem := self._ended.pop(prefill, ""):
+                raise BadFrame(problem)
+        except BadFrame as error:
+            raise BadFrame(self._breaches.note(prefill, str(error))) from error
         finally:
             stream.close()
             del self._streams[prefill]
