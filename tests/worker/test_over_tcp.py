@@ -53,9 +53,7 @@ async def test_a_stream_that_breaks_in_a_transfer_frees_by_fence_and_comes_again
     """Decode shuts its door for the attempt; the late write is refused, and nobody waits for a proof of death."""
     prefill = await hosts.prefill()
     await hosts.decode()
-    prefill.writes.hold()
-    ask = hosts.desk.ask(prompt_ids(14), *BOTH, max_tokens=6)
-    await prefill.writes.held()
+    ask = await hosts.held(prefill, prompt_ids(14))
     hosts.cables["prefill-0"].cut()
     for worker in BOTH:
         assert await ask.end(worker) == "stream_lost"
@@ -107,9 +105,7 @@ async def test_a_frozen_network_loses_nothing_that_is_not_given_up(hosts: TcpHou
 async def test_an_abort_in_a_frozen_network_is_fenced_and_the_late_write_refused(hosts: TcpHouse) -> None:
     prefill = await hosts.prefill()
     await hosts.decode()
-    prefill.writes.hold()
-    ask = hosts.desk.ask(prompt_ids(14), *BOTH, max_tokens=6)
-    await prefill.writes.held()
+    ask = await hosts.held(prefill, prompt_ids(14))
     hosts.cables["prefill-0"].freeze()
     hosts.desk.cancel(ask, "decode-0")
     await hosts.desk.shows("decode-0", is_empty)
@@ -126,9 +122,7 @@ async def test_a_replaced_prefill_life_may_write_no_more(hosts: TcpHouse) -> Non
     """It may live on behind a partition: its write is refused at the receiver, and its successor serves."""
     first = await hosts.prefill()
     decode = await hosts.decode()
-    first.writes.hold()
-    ask = hosts.desk.ask(prompt_ids(14), *BOTH, max_tokens=6)
-    await first.writes.held()
+    ask = await hosts.held(first, prompt_ids(14))
     await hosts.prefill()
     assert await ask.end("decode-0") in {"stream_lost", "prefill_lost"}
     await hosts.desk.paired("decode-0", "prefill-0")
@@ -184,9 +178,7 @@ async def test_peers_follow_the_workers_file(hosts: TcpHouse, tmp_path: Path, mo
     fresh.write_text(f'[prefill]\nprefill-0 = "{hosts.address_of("prefill-0")}"\n')
     fresh.replace(file)
     await hosts.desk.paired("decode-0", "prefill-0")
-    prefill.writes.hold()
-    ask = hosts.desk.ask(prompt_ids(14), *BOTH, max_tokens=6)
-    await prefill.writes.held()
+    ask = await hosts.held(prefill, prompt_ids(14))
     fresh.write_text("")
     fresh.replace(file)
     await hosts.desk.until(lambda: hosts.desk.peers["decode-0"] == ())

@@ -221,9 +221,7 @@ async def test_a_waiting_request_fails_when_its_prefill_is_gone(house: House) ->
     """It was admitted and waits for pages; at its turn there is nobody to publish to."""
     here, gone = await house.prefill("prefill-0"), await house.prefill("prefill-1")
     await house.decode("decode-0", ("prefill-0", "prefill-1"), pool_tokens=64, context_length=64)
-    here.writes.hold()
-    first = house.desk.ask(prompt_ids(40, 1), *BOTH, max_tokens=6)
-    await here.writes.held()
+    first = await house.held(here, prompt_ids(40, 1))
     second = house.desk.ask(prompt_ids(40, 2), "prefill-1", "decode-0", prefill="prefill-1", max_tokens=6)
     await second.accepted("decode-0")
     gone.path.unlink()
