@@ -19,7 +19,7 @@ from quiesce.router import main
 from quiesce.router.main import router
 from quiesce.router.settings import RouterSettings
 
-from .asking import CHAT, chat, chat_body, error_of
+from .asking import CHAT, begun, chat, chat_body, error_of, until_said
 from .conftest import TINY, Deployment
 from .fake_worker import nothing, say
 
@@ -61,8 +61,7 @@ async def test_requests_end_in_words(
     deployment.decode.plans = [say("first", finish=""), nothing]
     async with client.stream("POST", CHAT, json=chat_body(stream=True)) as response:
         lines = response.aiter_lines()
-        while "first" not in await anext(lines):
-            pass
+        await until_said(lines, "first")
         whole = asyncio.ensure_future(chat(client))
         await deployment.decode.submitted(2)
         stop(deployment, signals)
@@ -102,11 +101,7 @@ async def test_a_client_that_does_not_read_is_cut_off(
     for name in ("_GOODBYE_S", "_SEEN_OFF_S"):
         monkeypatch.setattr(main, name, 0.05)
     client = await deployment.start(grace_s=0.0)
-    deployment.decode.plans = [say("first", finish="")]
-    async with client.stream("POST", CHAT, json=chat_body(stream=True)) as response:
-        lines = response.aiter_lines()
-        while "first" not in await anext(lines):
-            pass
+    async with begun(client, deployment.decode) as lines:
         assert deployment.server is not None
         for connection in deployment.server.server_state.connections:
             if (flow := getattr(connection, "flow", None)) is not None:
@@ -154,11 +149,7 @@ async def test_a_signal_to_all_processes_counts_once(deployment: Deployment, mon
     """A service manager sends one to the router, and so does `quiesce serve`, which has had one too."""
     client = await deployment.start(grace_s=60.0)
     assert deployment.server is not None
-    deployment.decode.plans = [say("first", finish="")]
-    async with client.stream("POST", CHAT, json=chat_body(stream=True)) as response:
-        lines = response.aiter_lines()
-        while "first" not in await anext(lines):
-            pass
+    async with begun(client, deployment.decode) as lines:
         for _ in range(2):
             deployment.server.on_signal()
         assert error_of(await chat(client), 503)["message"] == "The server is stopping and begins nothing new."
@@ -196,11 +187,7 @@ async def test_until_load_balancers_have_noticed_requests_are_served(deployment:
 
 async def test_after_the_delay_it_drains(deployment: Deployment) -> None:
     client = await deployment.start(drain_delay_s=0.01, grace_s=3600.0)
-    deployment.decode.plans = [say("first", finish="")]
-    async with client.stream("POST", CHAT, json=chat_body(stream=True)) as response:
-        lines = response.aiter_lines()
-        while "first" not in await anext(lines):
-            pass
+    async with begun(client, deployment.decode):
         stop(deployment, 1)
         while (refused := await chat(client)).status_code == 200:
             pass
@@ -210,11 +197,7 @@ async def test_after_the_delay_it_drains(deployment: Deployment) -> None:
 async def test_while_requests_finish_others_are_told_that_the_server_stops(deployment: Deployment) -> None:
     """The port stays open: who asks whether it is ready hears no, and why."""
     client = await deployment.start(grace_s=60.0)
-    deployment.decode.plans = [say("first", finish="")]
-    async with client.stream("POST", CHAT, json=chat_body(stream=True)) as response:
-        lines = response.aiter_lines()
-        while "first" not in await anext(lines):
-            pass
+    async with begun(client, deployment.decode) as lines:
         stop(deployment, 1)
         ready = await client.get("/readiness")
         assert (ready.status_code, ready.json()["reason"]) == (503, "the server is stopping")

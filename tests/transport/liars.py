@@ -9,6 +9,8 @@ import select
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from msgspec.structs import replace
 
 from quiesce.ids import PageTag, Peer
@@ -19,7 +21,7 @@ from quiesce.transport.placement import Placement, Placing
 from quiesce.transport.registry import Backend, backend
 from quiesce.transport.shm import ShmReceiver, ShmSender
 from quiesce.transport.tcp.inbound import Guest, Inbound
-from quiesce.transport.tcp.leases import Armed
+from quiesce.transport.tcp.leases import Armed, Leases
 from quiesce.transport.tcp.receiver import TcpHost, TcpReceiver
 from quiesce.transport.tcp.sender import TcpSender
 from quiesce.transport.tcp.sockets import Stream
@@ -157,6 +159,13 @@ class WaitsForTheEnd(TcpSender):
         select.select([self.completion_fd], [], [])
 
 
+class Unlimited(Leases):
+    """Every page is of whatever lease a writer names."""
+
+    def find(self, tag: int, pages: npt.NDArray[np.integer[Any]], slot: int | None) -> Armed | str:
+        return Armed(PageTag(tag), pages, slot or 0)
+
+
 class StaysOpen(TcpReceiver):
     """Its threads go on placing when it was closed."""
 
@@ -181,6 +190,7 @@ GREEDY = replace(SHM, sender=lambda pool, threads, late_s: ShmSender(pool, threa
 GRASPING = replace(TCP, receiver=ReceivesWithTheLock)
 WAITING = replace(TCP, sender=WaitsForTheEnd)
 AJAR = replace(TCP, receiver=StaysOpen)
+UNLIMITED = replace(TCP, receiver=lambda pool, host, port: TcpReceiver(pool, host, port, Unlimited(pool.pages)))
 WRAPPED = _shm(TrustsTheCaller)
 NAMED = replace(SHM, name="pigeon", reach="as far as it flies")
 HALF = replace(NAMED, capabilities=replace(SHM.capabilities, pull=True))

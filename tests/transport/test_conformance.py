@@ -8,7 +8,15 @@ import pytest
 
 from quiesce.errors import ConfigurationError
 from quiesce.transport import registry
-from quiesce.transport.conformance import checks, closing_checks, conformance, guard_checks, pull_checks, python_checks
+from quiesce.transport.conformance import (
+    checks,
+    closing_checks,
+    conformance,
+    guard_checks,
+    lease_checks,
+    pull_checks,
+    python_checks,
+)
 from quiesce.transport.conformance.__main__ import main, show
 from quiesce.transport.conformance.candidates import candidate, segments_of, trial_of
 from quiesce.transport.conformance.report import CHECKS, Report, Seen, promised
@@ -29,6 +37,7 @@ LIARS: dict[str, checks.Check] = {
     "GREEDY": python_checks.python_goes_on_while_pages_are_written,
     "GRASPING": python_checks.python_goes_on_while_pages_are_written,
     "WAITING": python_checks.python_goes_on_while_pages_are_written,
+    "UNLIMITED": lease_checks.what_no_lease_permits_is_not_written,
     "AJAR": closing_checks.after_the_receiver_s_close_no_byte_changes,
 }
 

@@ -28,7 +28,7 @@ from quiesce.transport.tcp.sender import TcpSender
 from quiesce.transport.tcp.tls import TlsStream
 from quiesce.trust import certificates
 from quiesce.trust.certificates import Leaf, make_certificates
-from quiesce.trust.contexts import Tls
+from quiesce.trust.contexts import Contexts, Tls
 from tests.control.trial import HERE, directory, files
 
 from .pools import SOURCE_PAGES, TAG
@@ -48,14 +48,14 @@ def both() -> tuple[Tls, Tls]:
 def without_certificate() -> Tls:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return Tls(context, context)
+    return Contexts(context, context)
 
 
 def old_tls() -> Tls:
     context = without_certificate().dialling
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(files("prefill-0")["tls_cert"], files("prefill-0")["tls_key"])
-    return Tls(context, context)
+    return Contexts(context, context)
 
 
 def expired(role: str) -> Tls:

@@ -6,6 +6,9 @@ import asyncio
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from quiesce.control.stream import listen
 from quiesce.kv.storage import Pool
 from quiesce.lab.faults import (
@@ -33,7 +36,7 @@ from quiesce.worker.prefill import PrefillWorker
 from quiesce.worker.reach import pages_tls
 from quiesce.worker.settings import WorkerSettings
 
-from .asking import BOTH, Desk, is_empty
+from .asking import BOTH, Ask, Desk, is_empty
 from .gate import LONG_S
 from .requests import settings
 from .rig import prompt_ids
@@ -130,7 +133,7 @@ class House:
         puller: type[FaultyTcpPuller] = changes.pop("puller", FaultyTcpPuller)
         addresses = tuple(f"{peer}={self.address_of(peer)}" for peer in peers)
         landing = changes.pop("landing_space", landing_space)
-        told = settings("decode", name, **self._at(name), peer=addresses, **changes)
+        told = settings("decode", name, **{**self._at(name), "peer": addresses, **changes})
         reads = WriteFaults()
         compose = Compose(
             landing=landing,
@@ -158,6 +161,13 @@ class House:
         await member.start()
         await self.desk.attach(member.name, path)
         return member
+
+    async def held(self, member: Member[Any], ids: NDArray[np.int32], max_tokens: int = 6) -> Ask:
+        """A request for which `member` is about to write, or to read or lend, and waits before the first byte."""
+        member.writes.hold()
+        ask = self.desk.ask(ids, *BOTH, max_tokens=max_tokens)
+        await member.writes.held()
+        return ask
 
     async def serves(self) -> None:
         """Both halves work, and give everything back."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ from quiesce.control.stream import FrameStream
 from quiesce.errors import HandshakeRefused
 from quiesce.ids import Peer, mint_incarnation
 from quiesce.protocol.dispatch import ROUTER, Attach, Welcome, WorkerFrame
+from quiesce.trust.certificates import Leaf, make_certificates
 from quiesce.worker.greeting import hello_of
-from tests.control.trial import shows
+from tests.control.trial import HERE, directory, shows
 
 from .asking import BOTH, is_empty
 from .house import Member
@@ -51,9 +53,7 @@ async def test_a_stream_that_breaks_in_a_transfer_frees_by_fence_and_comes_again
     """Decode shuts its door for the attempt; the late write is refused, and nobody waits for a proof of death."""
     prefill = await hosts.prefill()
     await hosts.decode()
-    prefill.writes.hold()
-    ask = hosts.desk.ask(prompt_ids(14), *BOTH, max_tokens=6)
-    await prefill.writes.held()
+    ask = await hosts.held(prefill, prompt_ids(14))
     hosts.cables["prefill-0"].cut()
     for worker in BOTH:
         assert await ask.end(worker) == "stream_lost"
@@ -63,6 +63,30 @@ async def test_a_stream_that_breaks_in_a_transfer_frees_by_fence_and_comes_again
     await hosts.empty()
     assert await hosts.desk.metric("decode-0", "quiesce_releases_total", 'proof="fenced"') == 1
     await hosts.desk.paired("decode-0", "prefill-0")
+    await hosts.serves()
+
+
+def renew_decode(place: Path) -> None:
+    """By the CA that is there."""
+    for end in ("pem", "key"):
+        (place / f"decode-0.{end}").unlink()
+    make_certificates(place, [Leaf("decode-0", "decode/decode-0", HERE)], days=1)
+
+
+async def test_a_worker_whose_certificate_is_renewed_pairs_again_in_the_same_life(
+    hosts: TcpHouse, tmp_path: Path
+) -> None:
+    for name in ("ca.pem", "ca.key", "decode-0.pem", "decode-0.key"):
+        shutil.copy(directory("ours") / name, tmp_path / name)
+    await hosts.prefill()
+    own: Any = {"tls_cert": f"{tmp_path}/decode-0.pem", "tls_key": f"{tmp_path}/decode-0.key"}
+    decode = await hosts.decode(**own)
+    life = life_of(decode)
+    renew_decode(tmp_path)
+    hosts.cables["prefill-0"].cut()
+    await hosts.desk.until(lambda: hosts.desk.peers["decode-0"] == ())
+    await hosts.desk.paired("decode-0", "prefill-0")
+    assert life_of(decode) == life
     await hosts.serves()
 
 
@@ -81,9 +105,7 @@ async def test_a_frozen_network_loses_nothing_that_is_not_given_up(hosts: TcpHou
 async def test_an_abort_in_a_frozen_network_is_fenced_and_the_late_write_refused(hosts: TcpHouse) -> None:
     prefill = await hosts.prefill()
     await hosts.decode()
-    prefill.writes.hold()
-    ask = hosts.desk.ask(prompt_ids(14), *BOTH, max_tokens=6)
-    await prefill.writes.held()
+    ask = await hosts.held(prefill, prompt_ids(14))
     hosts.cables["prefill-0"].freeze()
     hosts.desk.cancel(ask, "decode-0")
     await hosts.desk.shows("decode-0", is_empty)
@@ -100,9 +122,7 @@ async def test_a_replaced_prefill_life_may_write_no_more(hosts: TcpHouse) -> Non
     """It may live on behind a partition: its write is refused at the receiver, and its successor serves."""
     first = await hosts.prefill()
     decode = await hosts.decode()
-    first.writes.hold()
-    ask = hosts.desk.ask(prompt_ids(14), *BOTH, max_tokens=6)
-    await first.writes.held()
+    ask = await hosts.held(first, prompt_ids(14))
     await hosts.prefill()
     assert await ask.end("decode-0") in {"stream_lost", "prefill_lost"}
     await hosts.desk.paired("decode-0", "prefill-0")
@@ -158,9 +178,7 @@ async def test_peers_follow_the_workers_file(hosts: TcpHouse, tmp_path: Path, mo
     fresh.write_text(f'[prefill]\nprefill-0 = "{hosts.address_of("prefill-0")}"\n')
     fresh.replace(file)
     await hosts.desk.paired("decode-0", "prefill-0")
-    prefill.writes.hold()
-    ask = hosts.desk.ask(prompt_ids(14), *BOTH, max_tokens=6)
-    await prefill.writes.held()
+    ask = await hosts.held(prefill, prompt_ids(14))
     fresh.write_text("")
     fresh.replace(file)
     await hosts.desk.until(lambda: hosts.desk.peers["decode-0"] == ())

@@ -124,9 +124,7 @@ async def test_an_id_stays_in_use_until_everything_of_it_is_gone(house: House) -
     """Cancelled, but its write is still under way: a second request must not take the first one's place."""
     prefill = await house.prefill()
     await house.decode()
-    prefill.writes.hold()
-    ask = house.desk.ask(prompt_ids(40), *BOTH, max_tokens=6)
-    await prefill.writes.held()
+    ask = await house.held(prefill, prompt_ids(40))
     house.desk.cancel(ask, *BOTH)
     await house.desk.shows("decode-0", lambda view: view.pages["held"] > 0)
     house.desk.streams["prefill-0"].send(submit(ask.ids, ask.request, 77, max_tokens=6))
@@ -152,9 +150,7 @@ async def test_abort_while_waiting_for_pages_at_decode(house: House) -> None:
     """The first in the queue leaves: the next one, which fits, does not wait for pages to come back."""
     prefill = await house.prefill()
     await house.decode(pool_tokens=64, context_length=64)
-    prefill.writes.hold()
-    first = house.desk.ask(prompt_ids(40, 1), *BOTH, max_tokens=6)
-    await prefill.writes.held()
+    first = await house.held(prefill, prompt_ids(40, 1))
     too_large = house.desk.ask(prompt_ids(40, 2), *BOTH, max_tokens=6)
     small = house.desk.ask(prompt_ids(8, 3), *BOTH, max_tokens=6)
     await small.accepted("decode-0")
@@ -169,9 +165,7 @@ async def test_abort_while_waiting_for_pages_at_decode(house: House) -> None:
 async def test_abort_while_waiting_for_pages_at_prefill(house: House) -> None:
     prefill = await house.prefill(pool_tokens=64, context_length=64)
     await house.decode()
-    prefill.writes.hold()
-    first = house.desk.ask(prompt_ids(40, 1), *BOTH, max_tokens=6)
-    await prefill.writes.held()
+    first = await house.held(prefill, prompt_ids(40, 1))
     too_large = house.desk.ask(prompt_ids(40, 2), *BOTH, max_tokens=6)
     small = house.desk.ask(prompt_ids(8, 3), *BOTH, max_tokens=6)
     await house.desk.shows("prefill-0", lambda view: [room.state for room in view.rooms].count("waiting") == 2)

@@ -48,9 +48,7 @@ async def test_a_lost_stream_aborts_on_the_next_one(house: House) -> None:
     """The stream ends while a write is under way: the same lives meet again, ABORT is said again and acked."""
     prefill = await house.prefill()
     await house.decode()
-    prefill.writes.hold()
-    ask = house.desk.ask(prompt_ids(14), *BOTH, max_tokens=6)
-    await prefill.writes.held()
+    ask = await house.held(prefill, prompt_ids(14))
     for stream in list(prefill.worker.streams._streams.values()):
         stream.close()
     assert await ask.end("decode-0") == "stream_lost"
@@ -69,9 +67,7 @@ async def test_quarantine_ends_when_the_write_settles(house: House) -> None:
     """The deadline frees nothing: pages leave circulation, and come back by a proof."""
     prefill = await house.prefill()
     decode = await house.decode(hold_deadline_s=0.02, quarantine_budget=1.0)
-    prefill.writes.hold()
-    ask = house.desk.ask(prompt_ids(14), *BOTH, max_tokens=6)
-    await prefill.writes.held()
+    ask = await house.held(prefill, prompt_ids(14))
     house.desk.cancel(ask, *BOTH)
     view = await house.desk.shows("decode-0", lambda view: view.pages["quarantined"] == 4)
     assert [room.state for room in view.rooms] == ["quarantined"]

@@ -210,9 +210,7 @@ async def test_a_source_that_is_still_read_is_not_evicted(house: House) -> None:
     warm = house.desk.ask(prompt_ids(40), *BOTH, max_tokens=12)
     await answered(house, warm, "decode-0")
     await flush(house, "decode-0")  # so that everything is written again
-    prefill.writes.hold()
-    second = house.desk.ask(prompt_ids(40), *BOTH, max_tokens=12)
-    await prefill.writes.held()
+    second = await house.held(prefill, prompt_ids(40), max_tokens=12)
     source = prefill.worker.jobs[second.request].prompt
     assert source is not None
     shared = source.pages[: source.cached_pages]

@@ -145,6 +145,9 @@ class Desk:
     def pool_changed(self) -> None:
         self.did.append(("freed", None))
 
+    def breach(self, prefill: Peer, problem: str) -> None:
+        self.did.append(("breach", prefill))
+
     def count(self, state: PageState) -> int:
         return self.allocator.counts()[state.name.lower()]
 

@@ -39,9 +39,7 @@ async def pair(house: House, **changes: Any) -> tuple[Member[Any], Member[Decode
 
 async def aborted_mid_write(house: House, prefill: Member[Any], n_tokens: int = 14) -> Ask:
     """Its client leaves while its first write is held."""
-    prefill.writes.hold()
-    ask = house.desk.ask(prompt_ids(n_tokens, 9), *BOTH, max_tokens=6)
-    await prefill.writes.held()
+    ask = await house.held(prefill, prompt_ids(n_tokens, 9))
     house.desk.cancel(ask, *BOTH)
     return ask
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
+from quiesce.control.address import Address
 from quiesce.control.connection import Identity
 from quiesce.control.frames import encode
 from quiesce.control.handshake import offer
@@ -23,8 +25,10 @@ from quiesce.protocol.hello import Hello
 from quiesce.protocol.messages import Abort, Bound, Envelope, Lease, OpenAttempts, Publish
 from quiesce.transport.shm import SHM_CAPABILITIES
 from quiesce.worker import decode_streams
+from quiesce.worker.breaches import MOST_BREACHES
 from quiesce.worker.greeting import hello_of
 from quiesce.worker.peers import parse_peers
+from quiesce.worker.prefill_streams import PrefillStreams
 
 from .asking import BOTH
 from .house import House, Member
@@ -147,6 +151,44 @@ async def test_a_decode_that_speaks_for_another_life_is_disconnected(house: Hous
     await house.serves()
 
 
+async def test_a_decode_life_that_breaks_the_protocol_again_and_again_is_refused(house: House) -> None:
+    prefill = await house.prefill()
+    decode = await house.decode()
+    hello = hello_as(decode)
+    to = Peer(0, prefill.worker.parts.incarnation)
+    for _ in range(MOST_BREACHES):
+        stream = await join(house, decode, hello)
+        stream.send(Envelope(Peer(0, hello.incarnation), to, Attempt(1), Bound()))
+        stream.send(Envelope(Peer(1, hello.incarnation), to, Attempt(0), Bound()))
+        assert await asyncio.wait_for(stream.receive(), 20) is None
+        stream.close()
+    with pytest.raises(HandshakeRefused, match=r"broke the protocol 3 times .* attempt is out of bounds: '0'"):
+        await join(house, decode, hello)
+    assert await house.desk.metric("prefill-0", "quiesce_protocol_breaches_total") == MOST_BREACHES
+    await house.serves()
+
+
+async def test_trouble_that_goes_to_and_fro_is_logged_once(
+    house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A network that is down: a dial is not answered, the next one is told that there is no route."""
+    ways, tried, enough = ("it does not answer", "No route to host"), itertools.count(), asyncio.Event()
+
+    async def fails(streams: PrefillStreams, address: Address) -> tuple[bool, str]:
+        if (number := next(tried)) == 6:
+            enough.set()
+            await asyncio.Event().wait()
+        return False, ways[number % 2]
+
+    monkeypatch.setattr(PrefillStreams, "_try", fails)
+    monkeypatch.setattr("quiesce.worker.prefill_streams.backoff_s", lambda *_, **__: 0.0)
+    await house.decode()
+    await enough.wait()
+    logged = [vars(each)["ids"]["reason"] for each in caplog.records if "cannot be used" in each.message]
+    assert tuple(logged) == ways
+    await house.desk.until(lambda: house.desk.troubles["decode-0"] == (("prefill-0", ways[1]),))
+
+
 async def test_a_prefill_that_speaks_for_another_life_is_disconnected(house: House) -> None:
     """Its requests fail, and it is dialled again."""
     prefill = await house.prefill()
@@ -179,9 +221,7 @@ async def test_a_waiting_request_fails_when_its_prefill_is_gone(house: House) ->
     """It was admitted and waits for pages; at its turn there is nobody to publish to."""
     here, gone = await house.prefill("prefill-0"), await house.prefill("prefill-1")
     await house.decode("decode-0", ("prefill-0", "prefill-1"), pool_tokens=64, context_length=64)
-    here.writes.hold()
-    first = house.desk.ask(prompt_ids(40, 1), *BOTH, max_tokens=6)
-    await here.writes.held()
+    first = await house.held(here, prompt_ids(40, 1))
     second = house.desk.ask(prompt_ids(40, 2), "prefill-1", "decode-0", prefill="prefill-1", max_tokens=6)
     await second.accepted("decode-0")
     gone.path.unlink()

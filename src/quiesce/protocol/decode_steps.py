@@ -14,6 +14,7 @@ from quiesce.errors import invariant
 from quiesce.ids import Attempt
 from quiesce.protocol import receiver_rules as rules
 from quiesce.protocol.attempt import Destination, H, Handoff, Phase
+from quiesce.protocol.decode_turn import AnyTurn
 from quiesce.protocol.messages import Body, Committed, Envelope, Failure, Fault
 from quiesce.protocol.reasons import Reason, kind_of
 from quiesce.protocol.receiver_io import (
@@ -31,7 +32,6 @@ from quiesce.protocol.receiver_io import (
     Timer,
     Verified,
 )
-from quiesce.protocol.receiver_turn import AnyTurn
 
 T = TypeVar("T", bound=AnyTurn)
 Failing = Callable[[T, Any, Failure], None]

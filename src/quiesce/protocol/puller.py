@@ -15,6 +15,7 @@ from quiesce.ids import Incarnation
 from quiesce.protocol import puller_rules, receiver_rules
 from quiesce.protocol.attempt import Destination, Phase, PullerState, PullState
 from quiesce.protocol.decode_steps import TOO_LATE, abandon, bound, finish, hear, lose, mint, progressed, verified
+from quiesce.protocol.decode_turn import PullerTurn
 from quiesce.protocol.messages import (
     Abort,
     Ask,
@@ -31,7 +32,6 @@ from quiesce.protocol.messages import (
 from quiesce.protocol.puller_holds import answer, close, fail, hold_expired, settle
 from quiesce.protocol.puller_io import EndpointClosed, PullerEffect, PullerInput, ReadSettled
 from quiesce.protocol.puller_reads import begin, read_settled
-from quiesce.protocol.puller_turn import PullerTurn
 from quiesce.protocol.reasons import Reason, kind_of
 from quiesce.protocol.receiver_io import (
     Abandon,

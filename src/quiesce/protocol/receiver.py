@@ -14,6 +14,7 @@ from quiesce.ids import Incarnation
 from quiesce.protocol import receiver_rules as rules
 from quiesce.protocol.attempt import AttemptState, Destination, Phase, ReceiverState
 from quiesce.protocol.decode_steps import TOO_LATE, abandon, bound, finish, hear, lose, mint, progressed, verified
+from quiesce.protocol.decode_turn import ReceiverTurn
 from quiesce.protocol.messages import (
     Abort,
     AbortAck,
@@ -46,7 +47,6 @@ from quiesce.protocol.receiver_io import (
     Verified,
     Verify,
 )
-from quiesce.protocol.receiver_turn import ReceiverTurn
 
 
 def start(incarnation: Incarnation, ranks: int = 1, *, unsafe_release_on_timeout: bool = False) -> ReceiverState:

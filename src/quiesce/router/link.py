@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import Counter
 from typing import Protocol
 
@@ -75,6 +76,7 @@ class WorkerLink:
         self.halves = self.reserved = 0
         self.awaited: Counter[WorkerLink] = Counter()
         self._unanswered_pings = 0
+        self._heard_s = 0.0
         self._listener = listener
         self._life = self._trouble = ""
         self._stream: FrameStream[WorkerFrame] | None = None
@@ -93,6 +95,11 @@ class WorkerLink:
     def answers(self) -> bool:
         """False from the ping after five that found no answer until the worker says anything at all."""
         return self._unanswered_pings <= _MOST_UNANSWERED
+
+    @property
+    def heard(self) -> str:
+        """When it said something last, as UTC for people."""
+        return time.strftime("%H:%M:%SZ", time.gmtime(self._heard_s))
 
     @property
     def generates(self) -> bool:
@@ -114,7 +121,8 @@ class WorkerLink:
         self._unanswered_pings += 1
         self.send(Ping(self._unanswered_pings))
         if self._unanswered_pings > _MOST_UNANSWERED:
-            _log.warning("worker does not answer", extra=ids(worker_name=self.name))
+            reason = f"nothing was heard from it since {self.heard}"
+            _log.warning("worker does not answer", extra=ids(worker_name=self.name, reason=reason))
             self._listener.on_change()
             self._listener.on_silent(self)
 
@@ -185,6 +193,7 @@ class WorkerLink:
         return True
 
     def _heard(self) -> None:
+        self._heard_s = time.time()
         silent, self._unanswered_pings = not self.answers, 0
         if silent:
             _log.info("worker answers again", extra=ids(worker_name=self.name))
@@ -192,7 +201,7 @@ class WorkerLink:
 
     def _greet(self, welcome: Welcome) -> None:
         self.welcome, self.load, self.peers = welcome, Load(0, 0, 0, ready=False, reason="has not told its load"), ()
-        self._unanswered_pings, self._trouble = 0, ""
+        self._unanswered_pings, self._trouble, self._heard_s = 0, "", time.time()
         self._say(logging.INFO, "worker is here", incarnation=welcome.incarnation)
         if self._life not in ("", welcome.incarnation):
             self._listener.on_new_life(self)

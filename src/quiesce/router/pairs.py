@@ -71,7 +71,7 @@ def unfit(link: WorkerLink, model: str) -> str:
     if link.welcome.model != model:
         return f"serves model {link.welcome.model}, not {model}"
     if not link.answers:
-        return "does not answer"
+        return f"does not answer: nothing was heard from it since {link.heard}. Is it stopped, or its host?"
     if link.dismissed:
         return "is no longer named"
     return "" if link.load.ready else link.load.reason or "not ready"

@@ -41,9 +41,8 @@ LABELS = {
     "kind": "the message's tag, for example `abort_ack`",
     "reason": "why it changed nothing, for example `early`, `late`, `duplicate` or `foreign`",
     "code": "the error's code, as clients see it",
-    "outcome": "of a write: `landed`, `failed_quiesced` or `failed_in_flight`; "
-    "of a request: `finished`, `cancelled`, `rejected` or `failed`; "
-    "of a registration: `registered`, and how it ended, `left` or `lost`; or `refused`",
+    "outcome": "of a write: `landed`, `failed_quiesced` or `failed_in_flight`; of a request: `finished`, `cancelled`, "
+    "`rejected` or `failed`; of a registration: `registered`, and how it ended, `left` or `lost`; or `refused`",
     "where": "`commit` (the hand-off was refused), `decode` (pages changed while in use) or `share` (while cached)",
     "field": "the field, or the prefix of its name with `*`",
     "tenant": "the tenant's name in the file of `--tenants`; `default` for `--api-key` and where no key is needed",
@@ -97,6 +96,11 @@ METRICS: tuple[Metric, ...] = (
         "quiesce_refused_peers",
         "handshakes",
         "HELLOs refused here: another version or shape, a name that is taken, an earlier life of a worker.",
+    ),
+    _counter(
+        "quiesce_protocol_breaches",
+        "messages",
+        "What joined workers sent that cannot be. They are disconnected, and refused after the third of one life.",
     ),
     _counter(
         "quiesce_fences",

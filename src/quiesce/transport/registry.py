@@ -54,7 +54,8 @@ class Backend(msgspec.Struct, frozen=True):
     `missing()` why it cannot run here; both "" when all is well. `secured(tls)` is the same backend with its pages
     inside mutual TLS, under the name `secured_name`; None where pages cannot be encrypted. `segmented(layout, pages)`
     is a receiver that lends each staged lease memory of its own; None where all leases land in one pool. `close_fence`
-    says that after its receiver's `close` no byte of the pool changes, with writes under way and senders that live on.
+    says that after its receiver's `close` no byte of the pool changes, with writes under way and senders that live on,
+    `lease_bound` that what is not armed is never written.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Backend(msgspec.Struct, frozen=True):
     secured: Callable[[Tls], Backend] | None = None
     segmented: Callable[[Layout, int], SegmentReceiver] | None = None
     close_fence: bool = False
+    lease_bound: bool = False
 
 
 def secured_name(name: str) -> str:
@@ -110,6 +112,7 @@ _OURS = {
             lender=TcpLender,
             secured=_tcp_over,
             close_fence=True,
+            lease_bound=True,
         ),
         Backend(
             *("mooncake", mooncake.MOONCAKE_CAPABILITIES, MooncakeSender, MooncakeReceiver),
@@ -120,6 +123,7 @@ _OURS = {
             verified=mooncake.VERIFIED,
             missing=_absent("mooncake", mooncake.REMEDY),
             close_fence=True,
+            lease_bound=True,
         ),
         Backend(
             *("nixl", nixl.NIXL_CAPABILITIES, NixlSender, NixlReceiver),

@@ -11,7 +11,7 @@ import msgspec
 from quiesce.control.frames import pack
 from quiesce.control.whereabouts import Whereabouts
 from quiesce.errors import OutOfPages, PeerUnusable, RequestRejected, invariant
-from quiesce.ids import Attempt, RequestId
+from quiesce.ids import Attempt, Peer, RequestId
 from quiesce.kv.allocator import PageState
 from quiesce.kv.prefix_cache import Reader
 from quiesce.kv.runs import Pages
@@ -192,6 +192,9 @@ class DecodeWorker(GeneratingWorker):
 
     def send(self, envelope: Envelope) -> None:
         self.streams.send(envelope)
+
+    def breach(self, prefill: Peer, problem: str) -> None:
+        self.streams.breach(prefill, problem)
 
     def handoff_failed(self, handoff: Handoff, failure: Failure) -> None:
         self._attempts.pop(handoff.request.id, None)

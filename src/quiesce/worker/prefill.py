@@ -9,7 +9,7 @@ from contextlib import aclosing
 from quiesce.control.frames import pack
 from quiesce.engine.engine import Aborted
 from quiesce.errors import InvariantBroken, OutOfPages, RequestRejected
-from quiesce.ids import AttemptKey, RequestId
+from quiesce.ids import AttemptKey, Peer, RequestId
 from quiesce.kv.allocator import PageState
 from quiesce.protocol.admission import admit_prefill
 from quiesce.protocol.dispatch import Accepted, Failed, HandedOff, Load, RoomView
@@ -82,6 +82,9 @@ class PrefillWorker(WorkerProcess):
             return  # as if it were lost: decode's clock goes on
         self._aborts.replied(envelope)
         self.streams.send(envelope)
+
+    def breach(self, decode: Peer, problem: str) -> None:
+        self.streams.breach(decode, problem)
 
     def start_compute(self, job: Job, held_tokens: int) -> None:
         """Queue a bound prompt. What decode holds of it is computed here all the same, or cached, but not sent."""

@@ -240,6 +240,9 @@ class ReceiverActor(WatchingActor):
         self._receiver.arm(PageTag(tag), np.arange(self._pool.pages, dtype=np.int32), 0)
         self._look()
 
+    def disarm(self, tag: int) -> None:
+        self._receiver.disarm(PageTag(tag))
+
     def reclaim(self, tag: int) -> None:
         """The lease is over, by a fence: its memory is somebody else's."""
         if isinstance(self._receiver, LeaseByLease):

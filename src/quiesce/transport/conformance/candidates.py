@@ -50,6 +50,7 @@ def _segmented(name: str) -> Backend:
         receiver=lambda pool, _host, _port: LeaseByLease(pool),
         fence="whoever writes late writes into memory that nobody reads",
         segmented=None,
+        lease_bound=True,
     )
 
 

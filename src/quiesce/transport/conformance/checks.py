@@ -32,6 +32,7 @@ from quiesce.transport.conformance.guard_checks import (
     what_lies_beside_the_pool_stays_as_it_is,
     what_lies_beside_the_reader_s_pool_stays_as_it_is,
 )
+from quiesce.transport.conformance.lease_checks import what_no_lease_permits_is_not_written
 from quiesce.transport.conformance.pull_checks import PULL
 from quiesce.transport.conformance.python_checks import (
     python_goes_on_while_pages_are_read,
@@ -297,6 +298,7 @@ PROVES: dict[str, tuple[Check, ...]] = {
     "source_fence": (a_closed_sender_reads_no_source, a_closed_sender_reads_nothing_for_an_unknown_end),
     "fence": (after_a_fence_no_byte_changes, a_dead_writer_s_bytes_end_at_its_fence),
     "bounds_checked": (what_lies_outside_is_refused_whole,),
+    "lease_bound": (what_no_lease_permits_is_not_written,),
     "close_fence": (after_the_receiver_s_close_no_byte_changes,),
     "pull": (
         *PULL,

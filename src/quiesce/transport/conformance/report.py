@@ -26,7 +26,8 @@ def claimed(backend: Backend) -> frozenset[str]:
     """What it declares of itself: capabilities, and of the rest what a check can see."""
     capabilities = backend.capabilities
     names = {name for name in capabilities.__struct_fields__ if getattr(capabilities, name)}
-    return frozenset(names | ({"close_fence"} if backend.close_fence else set()))
+    besides = {"close_fence": backend.close_fence, "lease_bound": backend.lease_bound}
+    return frozenset(names | {name for name, holds in besides.items() if holds})
 
 
 class Report(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from quiesce.transport.shm_targets import SEGMENT_SLOTS
 
 
 class LeaseByLease(SegmentReceiver):
-    """`memory` is what decode looks at. Each segment is as large as the pool that is not used, with one slot."""
+    """`memory` is what decode looks at. A segment has the pages up to the lease's last one, and one slot."""
 
     def __init__(self, pool: Pool) -> None:
         super().__init__(pool.layout, pool.pages)
@@ -26,7 +26,7 @@ class LeaseByLease(SegmentReceiver):
         return super().describe(peer)
 
     def arm(self, tag: PageTag, pages: Pages, slot: int) -> None:
-        self.lend(tag, self._most_pages, tuple(self._described))
+        self.lend(tag, int(pages.max()) + 1, tuple(self._described))
         self.memory = self.segment(tag)
 
     def reclaim(self, tag: PageTag) -> None:
