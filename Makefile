@@ -84,6 +84,7 @@ nightly: $(STAMP) ## what takes too long for every change: larger worlds, all mu
 	@$(BIN)/python -m tests.mutants
 	@$(BIN)/python -m quiesce.transport.conformance.many 1000000 shm tcp mooncake nixl
 	@QUIESCE_NIGHTLY=1 $(BIN)/pytest tests/cli/test_stopped.py tests/cli/test_partitions.py
+	@QUIESCE_NIGHTLY=1 $(BIN)/pytest tests/lab/test_demonstrations.py -k "staged and mooncake"
 	@$(BIN)/quiesce lab swarm --runs $(NIGHTLY_RUNS) --seconds 120 --jobs $(WORKERS) $(ARGS)
 
 tla: $(STAMP) ## have TLC visit every state of small worlds, where there is Java; ARGS=--missing, ARGS=--larger

@@ -13,9 +13,8 @@ import asyncio
 import contextlib
 import random
 import statistics
-import time
 
-from quiesce.lab.client import Answer, Client
+from quiesce.lab.client import Client
 from quiesce.lab.cluster import PRODUCT, Cluster
 
 WAYS = {
@@ -25,17 +24,6 @@ WAYS = {
 }
 
 
-async def first_token_s(client: Client, prompt: list[int]) -> float:
-    """From the request to the first event that bears a token."""
-    began_s, answer, first_s = time.monotonic(), Answer(), 0.0
-    body = {"prompt": prompt, "max_tokens": 4, "temperature": 0, "ignore_eos": True}
-    async for _ in client.pieces(body, answer):
-        first_s = first_s or time.monotonic() - began_s
-    if answer.error or not first_s:
-        raise SystemExit(f"a request failed: {answer.error or 'no text came'}")
-    return first_s
-
-
 async def measure(clients: dict[str, Client], tokens: int, rounds: int, draw: random.Random) -> None:
     seconds: dict[str, list[float]] = {way: [] for way in clients}
     before = await landed(clients["staged"])
@@ -43,7 +31,7 @@ async def measure(clients: dict[str, Client], tokens: int, rounds: int, draw: ra
         prompt = [draw.randrange(1000, 20_000) for _ in range(tokens)]
         ways = list(clients)[number % len(clients) :] + list(clients)[: number % len(clients)]
         for way in ways:
-            took_s = await first_token_s(clients[way], prompt)
+            took_s = await clients[way].first_token_s(prompt)
             if number:  # the first round warms up
                 seconds[way].append(took_s)
     direct = seconds["direct"]

@@ -12,24 +12,11 @@ import argparse
 import asyncio
 import random
 import statistics
-import time
 
-from quiesce.lab.client import Answer, Client
+from quiesce.lab.client import Client
 from quiesce.lab.cluster import PRODUCT, Cluster
 
 VOCABULARY = 256
-
-
-async def first_token_s(client: Client, prompt: list[int]) -> float:
-    """From sending a request to its first token; it has no second one."""
-    answer = Answer()
-    body = {"prompt": prompt, "max_tokens": 1, "temperature": 0, "ignore_eos": True}
-    started = time.perf_counter()
-    async for _ in client.pieces(body, answer):
-        break
-    elapsed = time.perf_counter() - started
-    assert not answer.error, answer.error
-    return elapsed
 
 
 async def measure(told: argparse.Namespace) -> tuple[list[float], list[float]]:
@@ -38,12 +25,12 @@ async def measure(told: argparse.Namespace) -> tuple[list[float], list[float]]:
     warm: list[float] = []
     flags = ("--model", told.model, "--mode", told.mode)
     async with Cluster(*flags, program=PRODUCT) as server, Client(server.url) as client:
-        await first_token_s(client, [1, 2, 3])
+        await client.first_token_s([1, 2, 3], max_tokens=1)
         for _ in range(told.repeats):
             prefix = [draw.randrange(VOCABULARY) for _ in range(told.prefix)]
             for times in (cold, warm):
                 rest = [draw.randrange(VOCABULARY) for _ in range(told.rest)]
-                times.append(await first_token_s(client, prefix + rest))
+                times.append(await client.first_token_s(prefix + rest, max_tokens=1))
     return cold, warm
 
 

@@ -12,39 +12,18 @@ import argparse
 import asyncio
 import random
 import statistics
-import time
-from typing import Any
 
-from quiesce.lab.client import Answer, Client
+from quiesce.lab.client import Client
 from quiesce.lab.cluster import PRODUCT, Cluster
-
-
-def question(draw: random.Random, tokens: int) -> dict[str, Any]:
-    return {
-        "prompt": [draw.randrange(100, 250) for _ in range(tokens)],
-        "max_tokens": 4,
-        "temperature": 0,
-        "ignore_eos": True,
-    }
-
-
-async def first_token_s(client: Client, body: dict[str, Any]) -> float:
-    """Seconds to the first piece of the answer, which is then read to its end."""
-    answer, began_s, first_s = Answer(), time.monotonic(), 0.0
-    async for _ in client.pieces(body, answer):
-        first_s = first_s or time.monotonic() - began_s
-    if answer.error:
-        raise SystemExit(answer.error)
-    return first_s
 
 
 async def measure(push: Client, pull: Client, tokens: int, rounds: int) -> None:
     draw = random.Random(tokens)
     taken: dict[Client, list[float]] = {push: [], pull: []}
     for number in range(rounds + 1):
-        body = question(draw, tokens)
+        prompt = [draw.randrange(100, 250) for _ in range(tokens)]
         for client in (push, pull) if number % 2 else (pull, push):
-            seconds = await first_token_s(client, body)
+            seconds = await client.first_token_s(prompt)
             if number:  # the first round warms
                 taken[client].append(seconds)
     ratios = [theirs / mine for mine, theirs in zip(taken[push], taken[pull], strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from collections.abc import Iterator
@@ -26,6 +27,12 @@ def _loggers_as_they_were() -> Iterator[None]:
     for logger, handlers, propagate, level in before:
         logger.handlers[:], logger.propagate = handlers, propagate
         logger.setLevel(level)
+
+
+def pytest_collection_finish() -> None:
+    """Libraries and tests stay until the end: an eighth of what the explorer's tests cost was looking at them."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -289,11 +289,13 @@ class Processes:
     def __enter__(self) -> Processes:
         return self
 
-    def start(self, host: Host, role: str, certificate: str, *words: str) -> None:
+    def start(self, host: Host, role: str, certificate: str, *words: str, build: Path | None = None) -> None:
+        """`build` is the PYTHONPATH of another one than ours."""
         trust = [word for name, file in files(certificate).items() for word in (f"--{name.replace('_', '-')}", file)]
         command = [*host.prefix, sys.executable, "-m", "quiesce.cli.main", role, *words, *trust, "--model", "tiny"]
         with self._log(certificate).open("ab") as log:
-            self._running[certificate] = subprocess.Popen(command, stdout=log, stderr=log)
+            environ = os.environ | ({"PYTHONPATH": str(build)} if build else {})
+            self._running[certificate] = subprocess.Popen(command, stdout=log, stderr=log, env=environ)
 
     def kill(self, name: str) -> None:
         self._running[name].kill()

@@ -12,6 +12,7 @@ import pytest
 
 from quiesce import __version__
 from quiesce.cli import main as module
+from quiesce.cli.commands import Commands
 from quiesce.cli.main import COMMANDS, main
 from quiesce.cli.options import SettingsCommand
 from quiesce.cli.report import report
@@ -287,7 +288,7 @@ def test_an_unexpected_error_is_our_bug(monkeypatch: pytest.MonkeyPatch, capsys:
         raise LookupError("surprise")
 
     monkeypatch.setattr(module.quiesce, "commands", {})
-    monkeypatch.setattr(module.Commands, "get_command", lambda *_: broken)
+    monkeypatch.setattr(Commands, "get_command", lambda *_: broken)
     assert main(["anything"]) == 70
     told = capsys.readouterr().err
     assert "internal error: LookupError: surprise" in told

@@ -154,4 +154,4 @@ def test_children_read_their_files_as_they_were_meant(tmp_path: Path) -> None:
 
 
 def test_the_router_has_its_delay_beside_its_part_of_the_grace() -> None:
-    assert stages(["decode-0"], 15.0, 8.0) == [(("router",), 15.0 + 6.0 + 3.0), (["decode-0"], 2.0 + 3.0)]
+    assert stages(["decode-0"], 15.0, 8.0) == [(("router",), 15.0 + 6.0 + 5.0), (["decode-0"], 2.0 + 5.0)]

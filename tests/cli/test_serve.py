@@ -201,7 +201,7 @@ async def test_a_stubborn_child_does_not_outlast_the_grace(start: Any, roll: Rol
     lives = await roll.called(3)
     await served.says("Ready. Try:")
     served.process.terminate()
-    await served.says("router did not stop within 3.15 s and is killed")
+    await served.says("router did not stop within 5.15 s and is killed")
     assert await served.ends() == 0
     for life in lives.values():
         await life.gone()

@@ -9,10 +9,11 @@ from unittest.mock import ANY
 import pytest
 from rich.console import Console
 
+from quiesce.cli.open_door import open_door_warning
 from quiesce.cli.port import free_port, is_loopback, reachable, url
 from quiesce.cli.settings import Composed, compose
 from quiesce.cli.spare_choice import SpareChoice
-from quiesce.cli.start_table import open_door_warning, start_table, transport_line, warnings
+from quiesce.cli.start_table import start_table, transport_line, warnings
 from quiesce.cli.survey import Survey
 from quiesce.cli.tree import SERVE
 from quiesce.engine.config import TINY

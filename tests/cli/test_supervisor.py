@@ -18,7 +18,7 @@ from quiesce.cli.life import describe_end
 from quiesce.cli.spare_child import SpareSpec
 from quiesce.cli.supervisor import FIRST_LIVES, Supervisor
 
-from .roll import FAKE, Roll, open_roll
+from .roll import FAKE, Called, Roll, open_roll
 
 
 @pytest.fixture
@@ -57,6 +57,14 @@ def spare(roll: Roll, behaviour: str = "steady", role: str = "fake") -> SpareSpe
 def supervisor(words: Words, *specs: ChildSpec, spares: Sequence[SpareSpec] = (), **more: Any) -> Supervisor:
     no_pauses = partial(BackOff, first_s=0.0)
     return Supervisor(specs, words.say, environ=os.environ, back_off=no_pauses, spares=spares, **more)
+
+
+async def with_spare(house: Supervisor, roll: Roll) -> tuple[Called, Called]:
+    """`a`, which is ready, and the spare that waits beside it."""
+    first = (await roll.called())["a"]
+    house.mark_ready("a")
+    house.begin_spares()
+    return first, (await roll.called())["spare"]
 
 
 def test_back_off_doubles_up_to_a_limit_and_forgives() -> None:
@@ -146,10 +154,7 @@ async def test_spares_end_though_one_is_of_use_at_that_moment(roll: Roll) -> Non
         await of_use.wait()
 
     async with supervisor(Words(), spec(roll, "a", "steady"), spares=[spare(roll)], up=up) as house:
-        first = (await roll.called())["a"]
-        house.mark_ready("a")
-        house.begin_spares()
-        waiting = (await roll.called())["spare"]
+        first, waiting = await with_spare(house, roll)
         await waiting.up()
         first.kill()
         await waiting.became()
@@ -161,10 +166,7 @@ async def test_a_stopped_spare_takes_nobodys_place(roll: Roll) -> None:
     """It would hear nothing. It is killed, and the child starts anew at once."""
     words = Words()
     async with supervisor(words, spec(roll, "a", "steady"), spares=[spare(roll)]) as house:
-        first = (await roll.called())["a"]
-        house.mark_ready("a")
-        house.begin_spares()
-        waiting = (await roll.called())["spare"]
+        first, waiting = await with_spare(house, roll)
         await waiting.up()
         os.kill(waiting.pid, signal.SIGSTOP)
         await asyncio.to_thread(os.waitid, os.P_PID, waiting.pid, os.WSTOPPED | os.WNOWAIT)
@@ -208,10 +210,7 @@ async def test_a_spare_may_take_twice_as_long_as_who_began_from_nothing(roll: Ro
 async def test_a_spare_of_another_role_is_left_alone(roll: Roll) -> None:
     words = Words()
     async with supervisor(words, spec(roll, "a", "steady"), spares=[spare(roll, role="other")]) as house:
-        first = (await roll.called())["a"]
-        house.mark_ready("a")
-        house.begin_spares()
-        waiting = (await roll.called())["spare"]
+        first, waiting = await with_spare(house, roll)
         first.kill()
         second = (await roll.called())["a"]
         assert second.pid not in (first.pid, waiting.pid)
@@ -222,10 +221,7 @@ async def test_a_spare_that_died_is_nobody(roll: Roll) -> None:
     """The child starts as if there had never been one; the next spare waits longer than any child."""
     words = Words()
     async with supervisor(words, spec(roll, "a", "steady"), spares=[spare(roll)]) as house:
-        first = (await roll.called())["a"]
-        house.mark_ready("a")
-        house.begin_spares()
-        waiting = (await roll.called())["spare"]
+        first, waiting = await with_spare(house, roll)
         waiting.kill()
         assert await words.first() == "the spare was killed by SIGKILL; the next one starts in 10 s"
         first.kill()

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from quiesce.engine.attention import compile_attention
-from quiesce.engine.attention_torch import attend_gathered
 from quiesce.engine.jit import compiling
 from quiesce.engine.linear import Array
+
+from .gathered import attend_gathered
 
 Attend = Callable[..., None]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from quiesce.ids import PageTag
-from quiesce.integrity.coverage import check_coverage, metadata_words
+from quiesce.integrity.coverage import Told, check_coverage, metadata_words
 from quiesce.integrity.digests import payload_digest
 from quiesce.kv.layout import Layout
 from quiesce.kv.storage import Pool
@@ -35,7 +35,7 @@ def pool() -> Iterator[Pool]:
 
 def check(pool: Pool, expected_pages: int = len(PAGES), digest: str | None = None) -> Failure | None:
     expected = payload_digest(pool, PAGES) if digest is None else digest
-    return check_coverage(pool, PAGES, TAG, SLOT, expected_pages, PROMPT_TOKENS, FIRST_TOKEN, expected)
+    return check_coverage(pool, PAGES, SLOT, Told(TAG, expected_pages, PROMPT_TOKENS, FIRST_TOKEN, expected))
 
 
 def code_of(failure: Failure | None) -> str:
@@ -92,7 +92,7 @@ def test_other_slots_are_nobody_s_business(pool: Pool) -> None:
 
 def test_another_first_token_than_done_said_is_found(pool: Pool) -> None:
     for first_token in (FIRST_TOKEN + 1, -1, 2**70):
-        failure = check_coverage(pool, PAGES, TAG, SLOT, len(PAGES), PROMPT_TOKENS, first_token)
+        failure = check_coverage(pool, PAGES, SLOT, Told(TAG, len(PAGES), PROMPT_TOKENS, first_token))
         assert code_of(failure) == "metadata_mismatch"
 
 

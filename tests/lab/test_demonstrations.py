@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import AsyncIterator
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from quiesce.lab.client import Answer, Client
 from quiesce.lab.cluster import PRODUCT, Cluster
 from quiesce.lab.faults import Pace
-from quiesce.lab.leak import AFTER, BEFORE, CANARY, FLAGS, Arm, run_arm, run_arms
+from quiesce.lab.leak import AFTER, BEFORE, CANARY, FLAGS, run_arm, run_arms
 from quiesce.lab.lending_race import FLAGS as LENDING_FLAGS
 from quiesce.lab.lending_race import LendingReport, lending_race
 from quiesce.lab.race import SAFE, UNSAFE, RaceReport, race
@@ -117,27 +118,6 @@ def seen(report: RaceReport) -> None:
     assert len(report.victim.text) < len(report.solo.text)
 
 
-TCP = ("--transport", "tcp")
-FREED = Arm("Over tcp: decode stops placing, so pages come back at once", SAFE, held=False, stamp=True)
-UNGUARDED = {"QUIESCE_LAB": "unguarded_tcp"}
-
-
-async def test_over_tcp_a_late_write_is_refused_although_its_pages_have_a_new_owner() -> None:
-    """The fence is decode's own: the donor's pages come back without waiting for its writer, to the victim itself."""
-    report = await run_arm(FREED, *TCP)
-    assert report.intact
-    assert len(report.solo.text) > 100
-    assert report.unsafe == 0
-    assert pages_of(report.donor_pages) & pages_of(report.victim_pages)
-
-
-async def test_over_tcp_the_late_write_gets_in_when_nobody_guards() -> None:
-    """The same race with a receiver that places whatever comes: this proves that the test above can fail."""
-    report = await run_arm(FREED, *TCP, environ=UNGUARDED)
-    assert report.victim.text != report.solo.text
-    assert pages_of(report.donor_pages) & pages_of(report.victim_pages)
-
-
 ONE_SIDED = {"mooncake": "unguarded_mooncake", "nixl": ""}
 """Transports without a fence, and what lets a late write in: mooncake's receiver lends what is leased, nixl's all."""
 DONOR = {"prompt": [65 + i % 26 for i in range(200)], "max_tokens": 32, "temperature": 0, "ignore_eos": True}
@@ -145,17 +125,33 @@ DONOR = {"prompt": [65 + i % 26 for i in range(200)], "max_tokens": 32, "tempera
 VICTIM = {"prompt": [97 + i % 23 for i in range(170)], "max_tokens": 1600, "temperature": 0, "ignore_eos": True}
 
 
-async def one_sided_race(transport: str, *flags: str, held: bool, broken: str = "") -> RaceReport:
+async def race_over(transport: str, *flags: str, held: bool, stamp: bool = False, broken: str = "") -> RaceReport:
+    """`stamp`: the late write stamps its tags, as it does anyway where the pages are `held`."""
     skip_unless_here(transport)
     long = ("--model", "tiny", "--context-length", "2048", "--decode-pool-tokens", "4096")
     flags = (*FLAGS, *long, "--transport", transport, "--trust-network", *flags)
     async with Cluster(*flags, environ={"QUIESCE_LAB": broken}) as cluster:
-        return await race(cluster, DONOR, VICTIM, held=held, stamp=held)
+        return await race(cluster, DONOR, VICTIM, held=held, stamp=stamp or held)
+
+
+async def test_over_tcp_a_late_write_is_refused_although_its_pages_have_a_new_owner() -> None:
+    """Decode stops placing: the donor's pages come back without waiting for its writer, to the victim itself."""
+    report = await race_over("tcp", *SAFE, held=False, stamp=True)
+    assert report.intact
+    assert report.unsafe == 0
+    assert pages_of(report.donor_pages) & pages_of(report.victim_pages)
+
+
+async def test_over_tcp_the_late_write_gets_in_when_nobody_guards() -> None:
+    """The same race with a receiver that places whatever comes: this proves that the test above can fail."""
+    report = await race_over("tcp", *SAFE, held=False, stamp=True, broken="unguarded_tcp")
+    assert report.victim.text != report.solo.text
+    assert pages_of(report.donor_pages) & pages_of(report.victim_pages)
 
 
 @pytest.mark.parametrize("transport", ONE_SIDED)
 async def test_where_nothing_is_fenced_pages_are_held_until_their_write_has_ended(transport: str) -> None:
-    report = await one_sided_race(transport, *SAFE, held=True)
+    report = await race_over(transport, *SAFE, held=True)
     assert report.intact
     assert (report.drained, report.unsafe) == (1, 0)
     assert pages_of(report.donor_pages)
@@ -165,7 +161,7 @@ async def test_where_nothing_is_fenced_pages_are_held_until_their_write_has_ende
 @pytest.mark.parametrize("transport", ONE_SIDED)
 async def test_where_nothing_is_fenced_a_timer_lets_the_late_write_in(transport: str) -> None:
     """This proves that the test above can fail."""
-    report = await one_sided_race(transport, *UNSAFE, held=False, broken=ONE_SIDED[transport])
+    report = await race_over(transport, *UNSAFE, held=False, broken=ONE_SIDED[transport])
     assert report.unsafe == 1
     assert report.victim.error == ""
     assert report.victim.text != report.solo.text
@@ -173,14 +169,17 @@ async def test_where_nothing_is_fenced_a_timer_lets_the_late_write_in(transport:
 
 
 STAGED = ("--landing", "staged")
-STAGED_OVER = {"shm": False, "tcp": False, "nixl": True}
+STAGED_OVER = {"shm": False, "tcp": False, "mooncake": True, "nixl": True}
 """Whether the donor is still held there when the victim comes; a segment of its own, or a fence, ends that at once."""
+NIGHTLY = pytest.mark.skipif("QUIESCE_NIGHTLY" not in os.environ, reason="make nightly: as over nixl, another library")
 
 
-@pytest.mark.parametrize("transport", STAGED_OVER)
+@pytest.mark.parametrize(
+    "transport", [pytest.param(each, marks=NIGHTLY if each == "mooncake" else ()) for each in STAGED_OVER]
+)
 async def test_staged_the_victim_has_the_donors_pages_while_its_write_is_held(transport: str) -> None:
     """No ABORT_ACK was awaited for them: nothing remote can write to the pool."""
-    report = await one_sided_race(transport, *SAFE, *STAGED, held=STAGED_OVER[transport])
+    report = await race_over(transport, *SAFE, *STAGED, held=STAGED_OVER[transport])
     assert report.intact
     assert report.unsafe == 0
     assert report.held == {"pages": 0, "landing": 13 if STAGED_OVER[transport] else 0}
@@ -189,7 +188,7 @@ async def test_staged_the_victim_has_the_donors_pages_while_its_write_is_held(tr
 
 async def test_staged_no_late_write_reaches_the_pool_even_without_proof() -> None:
     """A timer gave its landing pages to the victim, as it would have given pages of the pool: nobody reads it."""
-    report = await one_sided_race("nixl", *UNSAFE, *STAGED, held=False)
+    report = await race_over("nixl", *UNSAFE, *STAGED, held=False)
     assert report.intact
     assert report.unsafe == 1
     assert pages_of(report.donor_pages) & pages_of(report.victim_pages)

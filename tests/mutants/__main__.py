@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 
-from quiesce.lab.mutants.registry import BY_NAME, MUTANTS
 from tests.mutants import page
+from tests.mutants.known import BY_NAME, MUTANTS
 from tests.mutants.layers import LAYERS, seen_by
 
 

@@ -14,12 +14,15 @@ from quiesce.lab.explorer.search import explore
 from quiesce.lab.explorer.worlds import SMALL
 from quiesce.lab.mutants.mutant import Mutant
 from quiesce.lab.mutants.pull import PULL
-from quiesce.lab.mutants.registry import BY_NAME
 from quiesce.lab.swarm.campaign import Order, carry_out
 from quiesce.lab.swarm.catches import CATCHES
+from quiesce.lab.swarm.landing_mutants import LANDING
+from quiesce.lab.swarm.parameters import Way
+from tests.mutants.known import BY_NAME
 from tests.mutants.proved import PROVED
 from tests.proof.test_machines import first_violation
 from tests.protocol import checks, fair_checks, pull_checks
+from tests.worker import landing_checks
 
 LAYERS = ("explorer", "checks", "walks", "proof", "swarm")
 NOTICED = (AssertionError, pytest.fail.Exception, QuiesceError, KeyError)
@@ -33,7 +36,7 @@ WALKS = 30
 
 def explorer(mutant: Mutant) -> str:
     """The invariant that breaks in the mutant's world, and in how few moves; in a wide world if it has none."""
-    if mutant.rule in QUEUES:
+    if mutant.rule in QUEUES or mutant in LANDING:
         return ""
     world = mutant.world or replace(SMALL[UNKNOWN_PULL if mutant in PULL else UNKNOWN_WORLD], limit=15_000)
     with mutant.applied():
@@ -45,7 +48,7 @@ def explorer(mutant: Mutant) -> str:
     return f"`{broken}`{at_rest} after {len(found.trace)} moves"
 
 
-CHECKS = {check.__name__: check for check in (*checks.ALL, *pull_checks.ALL, *fair_checks.ALL)}
+CHECKS = {check.__name__: check for check in (*checks.ALL, *pull_checks.ALL, *fair_checks.ALL, *landing_checks.ALL)}
 
 
 def checks_that_fail() -> list[str]:
@@ -89,13 +92,14 @@ def proof(mutant: Mutant) -> str:
 
 
 def swarm(mutant: Mutant) -> str:
-    """The property that breaks in a simulated cluster, and with which seed; there decode does not read."""
-    known = [(catch.seed, catch.seconds) for catch in CATCHES if catch.mutant == mutant.name]
-    tried = known or [(seed, SIMULATED_S) for seed in SEEDS]
-    for seed, seconds in () if mutant.rule in QUEUES or mutant in PULL else tried:
-        outcome = carry_out(Order(seed, seconds, "", mutant.name))
+    """The property that breaks in a simulated cluster, and with which seed."""
+    way = Way("pull") if mutant in PULL else Way("push", "staged" if mutant in LANDING else "direct")
+    known = [(each.seed, each.seconds) for each in CATCHES if each.mutant == mutant.name]
+    tried = [Order(*each, "", mutant.name, way) for each in known or [(seed, SIMULATED_S) for seed in SEEDS]]
+    for order in () if mutant.rule in QUEUES else tried:
+        outcome = carry_out(order)
         if outcome.violation:
-            return f"`{outcome.violation}`, seed {seed}"
+            return f"`{outcome.violation}`, seed {order.seed}"
     return ""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from quiesce.lab.mutants.mutant import Mutant
-from quiesce.lab.mutants.registry import MUTANTS
+from tests.mutants.known import MUTANTS
 from tests.mutants.layers import LAYERS
 
 PAGE = Path(__file__).parents[2] / "docs" / "mutants.md"
@@ -21,7 +21,7 @@ page; a test asks that it names all mutants of today, and that two layers see ea
 | layer | what it is | what a cell says |
 | --- | --- | --- |
 | explorer | every state of a small world of the machines ([check.md](check.md)) | what breaks, after how few moves |
-| checks | tests of single rules (`tests/protocol/*checks.py`) | the check that fails |
+| checks | tests of single rules (`tests/protocol/*checks.py`, `tests/worker/*checks.py`) | the check that fails |
 | walks | the proof's invariants, on states of the machines on random ways | the invariant that is false |
 | proof | the model of [claim.md](claim.md) with the same rule left out | the obligation that breaks; harm follows |
 | swarm | simulated clusters (`quiesce lab swarm`) | the property that breaks, and the seed |

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quiesce.lab.mutants.registry import BY_NAME, MUTANTS
+from tests.mutants.known import BY_NAME, MUTANTS
 from tests.mutants.layers import LAYERS, checks_that_fail, proof
 from tests.mutants.page import PAGE, told, why_alone, written
 from tests.mutants.proved import PROVED

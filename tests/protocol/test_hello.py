@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from quiesce.protocol.hello import PROTOCOL_VERSION, Capabilities, Hello, mismatch
+from quiesce.protocol.hello import PROTOCOL_VERSION, Capabilities, Hello, OtherVersion, known_mismatch, mismatch
 from quiesce.protocol.messages import OpenAttempts
 from tests.protocol.scene import D0, ONE, P0
 
@@ -62,3 +62,15 @@ def test_decode_reads_only_where_both_ends_can() -> None:
 def test_closed_attempts() -> None:
     told = OpenAttempts(type(ONE)(5), (type(ONE)(3),))
     assert [told.is_closed(type(ONE)(number)) for number in (1, 3, 4, 5, 6)] == [True, False, True, False, False]
+
+
+def test_a_third_one_says_no_more_than_it_knows() -> None:
+    """Not that two fit which speak a version that it cannot read, nor that they do not."""
+    changed = replace(THEIRS, layout_fingerprint="x")
+    assert known_mismatch(MINE, changed) == mismatch(MINE, changed)
+    assert known_mismatch(MINE, THEIRS) == ""
+    later = OtherVersion(PROTOCOL_VERSION + 1, "p9")
+    assert known_mismatch(MINE, later) == "protocol version differs: d0 has 4, p9 has 5"
+    assert known_mismatch(later, replace(THEIRS, worker="p1")) == "protocol version differs: p9 has 5, p1 has 4"
+    assert known_mismatch(later, OtherVersion(PROTOCOL_VERSION + 1, "d9")) == ""
+    assert known_mismatch(None, MINE) == known_mismatch(MINE, None) == ""

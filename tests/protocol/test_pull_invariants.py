@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from quiesce.ids import AttemptKey, Peer
 from quiesce.protocol import pull_invariants
+from quiesce.protocol.attempt import PullerState
 from quiesce.protocol.invariants import Broken, Flight
 from quiesce.protocol.lender_io import LenderInput, ReaderDead
 from quiesce.protocol.messages import Abort, AbortAck, Committed, Fail, Fenced
@@ -91,3 +92,15 @@ def test_a_reader_that_is_gone_is_a_named_reason_while_nobody_knows() -> None:
 
 def test_a_loan_that_failed_here_is_answered() -> None:
     assert len(leaks((), (*LENT, Ended(RID, GONE)))) == 2
+
+
+def test_another_life_that_goes_on_names_what_it_may_still_read() -> None:
+    """Where deaths are not known, it is not one of the gone."""
+    one, lender = type(puller_runs()[0])(P0.incarnation, 1), lender_runs(*FAILED)[0]
+
+    def left(*others: PullerState) -> Broken:
+        return pull_invariants.no_leak(one, [lender], can_revoke=False, deaths_are_known=False, others=others)
+
+    assert left() == (), "its reader is gone, for all that is known"
+    assert left(puller_runs(*POISONED)[0]) == ()
+    assert len(left(puller_runs()[0])) == 2

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
+
+from .fake_worker import FakeWorker, say
 
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
 
@@ -31,6 +35,21 @@ async def chat(client: httpx.AsyncClient, **fields: Any) -> httpx.Response:
 
 async def complete(client: httpx.AsyncClient, **fields: Any) -> httpx.Response:
     return await client.post(COMPLETION, json={"model": "tiny", "prompt": "hi"} | fields)
+
+
+async def until_said(lines: AsyncIterator[str], text: str) -> None:
+    while text not in await anext(lines):
+        pass
+
+
+@contextlib.asynccontextmanager
+async def begun(client: httpx.AsyncClient, decode: FakeWorker) -> AsyncIterator[AsyncIterator[str]]:
+    """The lines of a stream that has brought its first text; `decode` says no more of it by itself."""
+    decode.plans = [say("first", finish="")]
+    async with client.stream("POST", CHAT, json=chat_body(stream=True)) as response:
+        lines = response.aiter_lines()
+        await until_said(lines, "first")
+        yield lines
 
 
 def events(response: httpx.Response) -> list[Any]:

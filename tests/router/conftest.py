@@ -39,6 +39,13 @@ class Deployment:
         plan = hand_off if role == "prefill" else say("he", "llo")
         return FakeWorker(self.directory / f"{name}.sock", name, role, plan, peers)
 
+    def second_prefill(self) -> FakeWorker:
+        """One more, `prefill-1`, that decode pairs with. Before `start`."""
+        second = self.worker("prefill-1", "prefill")
+        self.workers.append(second)
+        self.decode.peers = ("prefill-0", "prefill-1")
+        return second
+
     async def start(self, *, ready: bool = True, text: TextModel = TINY, **settings: Any) -> httpx.AsyncClient:
         for worker in self.workers:
             await worker.start()

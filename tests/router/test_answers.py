@@ -9,9 +9,10 @@ from openai.types.chat import ChatCompletionUserMessageParam
 from quiesce.protocol.dispatch import HandedOff, Submit, Tokens
 from quiesce.protocol.messages import Fault
 
-from .asking import CHAT, chat, chat_body, complete, events, streamed_text
+from .asking import begun, chat, complete, events, streamed_text
 from .conftest import Deployment
 from .fake_worker import FakeWorker, hand_off, nothing, say, words
+from .openai_client import openai_client
 
 
 async def test_a_chat_in_one_document(deployment: Deployment) -> None:
@@ -70,11 +71,7 @@ async def test_without_include_usage_no_chunk_has_usage(deployment: Deployment) 
 async def test_chunks_come_as_tokens_come(deployment: Deployment) -> None:
     """The first token reaches the client while decode has not said more."""
     client = await deployment.start()
-    deployment.decode.plans = [say("first", finish="")]
-    async with client.stream("POST", CHAT, json=chat_body(stream=True)) as response:
-        lines = response.aiter_lines()
-        while "first" not in await anext(lines):
-            pass
+    async with begun(client, deployment.decode) as lines:
         submit = await deployment.decode.submitted()
         deployment.decode.send(Tokens(submit.request, words("second"), "stop"))
         rest = [line async for line in lines]
@@ -191,11 +188,8 @@ async def test_frames_about_strangers_change_nothing(deployment: Deployment) -> 
 
 async def test_the_openai_client(deployment: Deployment) -> None:
     await deployment.start()
-    assert deployment.server is not None
-    base_url = f"http://127.0.0.1:{deployment.server.port}/v1"
-    http = openai.DefaultAsyncHttpxClient(trust_env=False)
     hi: ChatCompletionUserMessageParam = {"role": "user", "content": "hi"}
-    async with openai.AsyncOpenAI(base_url=base_url, api_key="none", http_client=http) as client:
+    async with openai_client(deployment) as client:
         whole = await client.chat.completions.create(model="tiny", messages=[hi])
         assert whole.choices[0].message.content == "hello"
         stream = await client.chat.completions.create(model="tiny", messages=[hi], stream=True)

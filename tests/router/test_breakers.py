@@ -148,9 +148,7 @@ async def test_a_request_counts_once(deployment: Deployment, prompts: Iterator[i
 
 async def test_the_other_pair_serves(deployment: Deployment, prompts: Iterator[int]) -> None:
     """Nobody is asked for half a request with a prefill whose breaker is open."""
-    second = deployment.worker("prefill-1", "prefill")
-    deployment.workers.append(second)
-    deployment.decode.peers = ("prefill-0", "prefill-1")
+    deployment.second_prefill()
     client = await deployment.start(retries=0, breaker_failures=1)
     await deployment.until(lambda service: len(service.fleet.pairs()) == 2)
     deployment.decode.plan = lambda worker, submit: (

@@ -11,7 +11,7 @@ from quiesce.protocol.dispatch import Submit, Tokens
 from quiesce.protocol.messages import Fault
 from quiesce.router.choices import AT_ONCE
 
-from .asking import CHAT, chat, chat_body, complete, error_of, events
+from .asking import CHAT, chat, chat_body, complete, error_of, events, until_said
 from .conftest import Deployment
 from .fake_worker import FakeWorker, fail, nothing, say, words
 
@@ -161,8 +161,7 @@ async def test_a_client_that_leaves_a_stream_ends_all(deployment: Deployment) ->
     deployment.decode.plan = say("more", finish="")
     async with client.stream("POST", CHAT, json=chat_body(n=3, stream=True)) as response:
         lines = response.aiter_lines()
-        while "more" not in await anext(lines):
-            pass
+        await until_said(lines, "more")
         await deployment.decode.submitted(3)
     await deployment.decode.cancelled(3)
     assert {cancel.failure.code for cancel in deployment.decode.cancels} == {"client_closed_request"}

@@ -217,9 +217,8 @@ async def test_connections_that_only_wait_make_room(deployment: Deployment) -> N
 def test_a_flood_of_connections_exhausts_no_descriptors() -> None:
     """A real process with few of them: it says nothing of the system's resources, and answers who comes then."""
     program = (
-        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300));"
-        "from quiesce.router.main import run; from quiesce.router.settings import RouterSettings;"
-        "run(RouterSettings(port=0, model='tiny', grace_s=0.0))"
+        "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300));from quiesce.router.main import run; "
+        "from quiesce.router.settings import RouterSettings;run(RouterSettings(port=0, model='tiny', grace_s=0.0))"
     )
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None

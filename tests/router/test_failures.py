@@ -2,22 +2,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from quiesce.protocol.dispatch import HandedOff, Submit, Tokens
 from quiesce.protocol.messages import Fault
 
-from .asking import CHAT, chat, chat_body, error_of, events, streamed_text
+from .asking import CHAT, begun, chat, chat_body, error_of, events, streamed_text, until_said
 from .conftest import Deployment
 from .fake_worker import FakeWorker, fail, nothing, say, words
-
-
-async def first_line_with(lines: AsyncIterator[str], text: str) -> None:
-    while text not in await anext(lines):
-        pass
-
 
 # ------------------------------------------------------------ the client leaves
 
@@ -39,9 +33,8 @@ async def test_a_client_that_leaves_before_the_first_token_cancels_both_halves(
 async def test_a_client_that_leaves_during_the_stream_cancels_decode(deployment: Deployment) -> None:
     """Prefill has nothing left to do: decode has committed."""
     client = await deployment.start()
-    deployment.decode.plans = [say("first", finish="")]
-    async with client.stream("POST", CHAT, json=chat_body(stream=True)) as response:
-        await first_line_with(response.aiter_lines(), "first")
+    async with begun(client, deployment.decode):
+        pass
     assert (await deployment.decode.cancelled()).failure.fault is Fault.CLIENT
     assert not deployment.prefill.cancels
 
@@ -114,10 +107,7 @@ async def test_before_the_first_token_the_client_gets_the_error_and_the_other_ha
 async def test_after_the_first_token_the_stream_ends_with_an_error(deployment: Deployment, breaks: Break) -> None:
     """Never a retry, never a silent end, never [DONE]."""
     client = await deployment.start(retries=3)
-    deployment.decode.plans = [say("first", finish="")]
-    async with client.stream("POST", CHAT, json=chat_body(stream=True)) as response:
-        lines = response.aiter_lines()
-        await first_line_with(lines, "first")
+    async with begun(client, deployment.decode) as lines:
         await breaks(deployment, deployment.decode.submits[0])
         rest = [line async for line in lines if line]
     assert len(rest) == 1
@@ -131,7 +121,7 @@ async def test_prefills_end_matters_no_more_after_the_first_token(deployment: De
     deployment.prefill.plans, deployment.decode.plans = [nothing], [say("he", finish="")]
     async with client.stream("POST", CHAT, json=chat_body(stream=True)) as response:
         lines = response.aiter_lines()
-        await first_line_with(lines, "he")
+        await until_said(lines, "he")
         submit = deployment.decode.submits[0]
         await breaks(deployment, submit)
         deployment.decode.send(Tokens(submit.request, words("llo"), "stop"))
@@ -176,9 +166,7 @@ async def test_no_retry_for_the_clients_fault_nor_at_the_same_full_queue(deploym
 
 
 async def test_a_retry_prefers_workers_that_have_not_failed(deployment: Deployment) -> None:
-    second = deployment.worker("prefill-1", "prefill")
-    deployment.workers.append(second)
-    deployment.decode.peers = ("prefill-0", "prefill-1")
+    second = deployment.second_prefill()
     client = await deployment.start()
     both: list[FakeWorker] = [deployment.prefill, second]
     for worker in both:
@@ -190,9 +178,7 @@ async def test_a_retry_prefers_workers_that_have_not_failed(deployment: Deployme
 
 
 async def test_load_is_spread(deployment: Deployment) -> None:
-    second = deployment.worker("prefill-1", "prefill")
-    deployment.workers.append(second)
-    deployment.decode.peers = ("prefill-0", "prefill-1")
+    second = deployment.second_prefill()
     client = await deployment.start()
     for _ in range(6):
         await chat(client)

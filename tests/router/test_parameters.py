@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import openai
 import pytest
 from openai.types import Completion
 from openai.types.chat import ChatCompletion, ChatCompletionUserMessageParam
@@ -17,6 +16,7 @@ from quiesce.protocol.messages import Fault
 from .asking import chat, complete, events
 from .conftest import Deployment
 from .fake_worker import FakeWorker, OnSubmit, nothing, say, words
+from .openai_client import openai_client
 
 E_ACUTE = tuple("é".encode())
 
@@ -211,12 +211,9 @@ async def test_stop_strings_wait_for_min_tokens(
 async def test_the_openai_client_reads_logprobs_and_choices(deployment: Deployment) -> None:
     """Its types are checked against what came, not merely filled."""
     await deployment.start()
-    assert deployment.server is not None
-    base_url = f"http://127.0.0.1:{deployment.server.port}/v1"
-    http = openai.DefaultAsyncHttpxClient(trust_env=False)
     hi: ChatCompletionUserMessageParam = {"role": "user", "content": "hi"}
     deployment.decode.plan = tell(("xy", "length"))
-    async with openai.AsyncOpenAI(base_url=base_url, api_key="none", http_client=http) as client:
+    async with openai_client(deployment) as client:
         answer = await client.chat.completions.create(model="tiny", messages=[hi], n=2, logprobs=True, top_logprobs=1)
         ChatCompletion.model_validate(answer.model_dump(), strict=True)
         told = answer.choices[1].logprobs

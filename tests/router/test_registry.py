@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
 import tempfile
 from collections.abc import AsyncIterator
@@ -13,25 +12,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from quiesce.control.address import Address, TcpAddress, parse_address, show_address
+from quiesce.control.address import TcpAddress, parse_address
 from quiesce.control.connection import Identity
-from quiesce.control.security import LOCAL, Security
-from quiesce.control.tcp_listener import TcpListener, open_listener
-from quiesce.control.whereabouts import Places, Whereabouts
 from quiesce.errors import ConfigurationError
 from quiesce.ids import Incarnation, mint_incarnation
 from quiesce.protocol.dispatch import DISPATCH_VERSION
 from quiesce.protocol.registration import Register
 from quiesce.router import registry
-from quiesce.router.fleet import Fleet
 from quiesce.router.main import router
-from quiesce.router.registry import Registry
 from quiesce.router.roster import Roster
 from quiesce.router.settings import RouterSettings
 from quiesce.worker.registering import Registrations
 from tests.control.trial import shows
 
 from .conftest import TINY
+from .door import Door, Told, announced, logged, until
 from .fake_worker import FakeWorker, nothing
 
 SAID = Register(DISPATCH_VERSION, "prefill", "prefill-0", Incarnation("a" * 32), "tcp://10.0.0.2:9001", "tiny")
@@ -89,15 +84,14 @@ def test_a_name_belongs_to_one_worker_while_it_lives() -> None:
 def test_an_address_belongs_to_one_worker_while_it_lives() -> None:
     roster = Roster("tiny")
     first = roster.enter(SAID, ANYBODY)
-    assert (
-        roster.why_not(said(worker="prefill-1"), ANYBODY, local=False)
-        == "tcp://10.0.0.2:9001 is the address of prefill-0"
-    )
+    other = said(worker="prefill-1")
+    assert roster.why_not(other, ANYBODY, local=False) == "", "nobody has been seen there yet"
+    first.proved = True
+    assert roster.why_not(other, ANYBODY, local=False) == "tcp://10.0.0.2:9001 is the address of prefill-0"
     first.lost = True
-    assert roster.why_not(said(worker="prefill-1"), ANYBODY, local=False) == ""
-    assert roster.entries.keys() == {"prefill-0"}
-    roster.enter(said(worker="prefill-1"), ANYBODY)
-    assert roster.entries.keys() == {"prefill-1"}
+    assert roster.why_not(other, ANYBODY, local=False) == ""
+    second = roster.enter(other, ANYBODY)
+    assert roster.at(second.address) == [first, second], "until one of them answers there"
 
 
 def test_registrations_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,72 +106,10 @@ def test_registrations_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---------------------------------------------------------------- over connections
 
 
-class Door:
-    """A registry that listens, and what it tells the fleet."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.fleet = Fleet([], model="tiny")
-        self.where = Whereabouts(self._changed)
-        self.registry = Registry(self.fleet, self.where)
-        self.places: list[Places] = []
-        self._news = asyncio.Condition()
-
-    def _changed(self, places: Places) -> None:
-        self.places.append(places)
-        self.fleet.expect(list(places))
-
-    @contextlib.asynccontextmanager
-    async def opened(self, security: Security = LOCAL, address: Address | None = None) -> AsyncIterator[Address]:
-        listener = await open_listener(address or self.directory / "c.sock", self.registry.serve, security)
-        tasks = [asyncio.ensure_future(self.fleet.run()), asyncio.ensure_future(self.registry.run())]
-        try:
-            yield listener.address if isinstance(listener, TcpListener) else listener.path
-        finally:
-            await listener.stop()
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-
-class Told:
-    """What a registered worker hears of prefill workers."""
-
-    def __init__(self) -> None:
-        self.queue: asyncio.Queue[dict[str, str]] = asyncio.Queue()
-
-    def __call__(self, router: str, places: Places) -> None:
-        self.queue.put_nowait({name: show_address(address) for address, name in places.items()})
-
-    async def until(self, wanted: dict[str, str]) -> None:
-        async with asyncio.timeout(20):
-            while await self.queue.get() != wanted:
-                pass
-
-
 @pytest.fixture
 async def door() -> AsyncIterator[Door]:
     with tempfile.TemporaryDirectory(prefix=f"q{secrets.token_hex(2)}") as directory:
         yield Door(Path(directory))
-
-
-def announced(
-    worker: FakeWorker, router: Address, told: Told | None = None, security: Security = LOCAL
-) -> Registrations:
-    who = Register(DISPATCH_VERSION, worker.role, worker.name, worker.incarnation, worker.address, "tiny")
-    return Registrations(who, [router], LOCAL, told or Told())
-
-
-async def until(fleet: Fleet, *names: str) -> None:
-    async with asyncio.timeout(20):
-        while sorted(link.name for link in fleet.present) != sorted(names):
-            await fleet.wait_for_change()
-
-
-async def logged(caplog: pytest.LogCaptureFixture, message: str) -> None:
-    async with asyncio.timeout(20):
-        while message not in caplog.messages:  # noqa: ASYNC110 - a log awakes nobody
-            await asyncio.sleep(0.005)
 
 
 async def test_a_worker_is_dialled_and_decode_hears_of_prefill_until_it_leaves(door: Door) -> None:

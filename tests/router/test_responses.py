@@ -15,9 +15,10 @@ from pydantic import TypeAdapter
 from quiesce.protocol.dispatch import Tokens
 from quiesce.protocol.messages import Fault
 
-from .asking import error_of
+from .asking import error_of, until_said
 from .conftest import Deployment
 from .fake_worker import fail, say, words
+from .openai_client import openai_client
 from .test_tools import OSLO, ROME, called, prompt_of
 
 RESPONSES = "/v1/responses"
@@ -164,8 +165,7 @@ async def test_deltas_come_as_tokens_come(deployment: Deployment) -> None:
     deployment.decode.plans = [say("first", finish="")]
     async with client.stream("POST", RESPONSES, json={"input": "hi", "stream": True}) as response:
         lines = response.aiter_lines()
-        while "first" not in await anext(lines):
-            pass
+        await until_said(lines, "first")
         submit = await deployment.decode.submitted()
         deployment.decode.send(Tokens(submit.request, words("second"), "stop"))
         assert any("second" in line for line in [line async for line in lines])
@@ -208,12 +208,9 @@ async def test_errors_have_openais_shape(deployment: Deployment, fields: Any, st
 async def test_the_openai_client(deployment: Deployment) -> None:
     """Its types are checked against what came, not merely filled; a conversation goes on with what came back."""
     await deployment.start()
-    assert deployment.server is not None
-    base_url = f"http://127.0.0.1:{deployment.server.port}/v1"
-    http = openai.DefaultAsyncHttpxClient(trust_env=False)
     weather: Any = {"type": "function", "name": "weather", "parameters": {"type": "object"}, "strict": True}
     deployment.decode.plan = say("Now: ", called(OSLO))
-    async with openai.AsyncOpenAI(base_url=base_url, api_key="none", http_client=http) as client:
+    async with openai_client(deployment) as client:
         answer = await client.responses.create(model="tiny", input="Rain?", tools=[weather], store=False)
         TypeAdapter(Response).validate_python(answer.model_dump(by_alias=True, warnings="error"))
         assert answer.output_text == "Now:"

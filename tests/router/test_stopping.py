@@ -15,10 +15,11 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
+from quiesce.router import main
 from quiesce.router.main import router
 from quiesce.router.settings import RouterSettings
 
-from .asking import CHAT, chat, chat_body, error_of
+from .asking import CHAT, begun, chat, chat_body, error_of, until_said
 from .conftest import TINY, Deployment
 from .fake_worker import nothing, say
 
@@ -33,6 +34,15 @@ def stop(deployment: Deployment, signals: int) -> None:
 
 async def rest(lines: AsyncIterator[str]) -> list[str]:
     return [line async for line in lines if line]
+
+
+def to_its_end(connection: socket.socket) -> bytes:
+    """What comes until the other side ends; raises ConnectionError when it is torn."""
+    with connection:
+        parts = []
+        while part := connection.recv(1 << 16):
+            parts.append(part)
+    return b"".join(parts)
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -51,8 +61,7 @@ async def test_requests_end_in_words(
     deployment.decode.plans = [say("first", finish=""), nothing]
     async with client.stream("POST", CHAT, json=chat_body(stream=True)) as response:
         lines = response.aiter_lines()
-        while "first" not in await anext(lines):
-            pass
+        await until_said(lines, "first")
         whole = asyncio.ensure_future(chat(client))
         await deployment.decode.submitted(2)
         stop(deployment, signals)
@@ -85,14 +94,14 @@ async def test_a_client_that_still_sends_its_body(
     assert said(caplog) == [f"1 request ended at the {when}"]
 
 
-async def test_a_client_that_does_not_read_is_cut_off(deployment: Deployment, caplog: pytest.LogCaptureFixture) -> None:
-    """It delays the end by no more than a second."""
+async def test_a_client_that_does_not_read_is_cut_off(
+    deployment: Deployment, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It delays the end by no more than some seconds."""
+    for name in ("_GOODBYE_S", "_SEEN_OFF_S"):
+        monkeypatch.setattr(main, name, 0.05)
     client = await deployment.start(grace_s=0.0)
-    deployment.decode.plans = [say("first", finish="")]
-    async with client.stream("POST", CHAT, json=chat_body(stream=True)) as response:
-        lines = response.aiter_lines()
-        while "first" not in await anext(lines):
-            pass
+    async with begun(client, deployment.decode) as lines:
         assert deployment.server is not None
         for connection in deployment.server.server_state.connections:
             if (flow := getattr(connection, "flow", None)) is not None:
@@ -102,6 +111,67 @@ async def test_a_client_that_does_not_read_is_cut_off(deployment: Deployment, ca
             await rest(lines)
     await deployment.close()
     assert said(caplog) == ["1 request ended at the grace period"]
+
+
+async def test_who_has_asked_when_the_port_closes_is_answered(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a connection that has served before, and on ones that nobody has accepted yet."""
+    await deployment.start()
+    assert deployment.server is not None
+    port, body = deployment.server.port, json.dumps(chat_body()).encode()
+    asked = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n".encode()
+    asked += b"Content-Type: application/json\r\n\r\n" + body
+    kept = socket.create_connection(("127.0.0.1", port), 10)
+    kept.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+    received = b""
+    while b"ok" not in received:
+        received += await asyncio.to_thread(kept.recv, 1 << 16)
+    late, asked_late = list[socket.socket](), asyncio.Event()
+    closing = main.Server.shutdown
+
+    async def closed_just_now(server: main.Server, sockets: list[socket.socket] | None = None) -> None:
+        late.extend(socket.create_connection(("127.0.0.1", port), 10) for _ in range(5))
+        for connection in (kept, *late):
+            connection.sendall(asked)
+        asked_late.set()
+        await closing(server, sockets)
+
+    monkeypatch.setattr(main.Server, "shutdown", closed_just_now)
+    stop(deployment, 1)
+    await asked_late.wait()
+    answers = await asyncio.gather(*(asyncio.to_thread(to_its_end, each) for each in (kept, *late)))
+    assert [answer[:12] for answer in answers] == [b"HTTP/1.1 503"] * 6
+    assert all(b"server_stopping" in answer for answer in answers)
+
+
+async def test_a_signal_to_all_processes_counts_once(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service manager sends one to the router, and so does `quiesce serve`, which has had one too."""
+    client = await deployment.start(grace_s=60.0)
+    assert deployment.server is not None
+    async with begun(client, deployment.decode) as lines:
+        for _ in range(2):
+            deployment.server.on_signal()
+        assert error_of(await chat(client), 503)["message"] == "The server is stopping and begins nothing new."
+        monkeypatch.setattr(main, "_ONE_SIGNAL_S", 0.0)
+        deployment.server.on_signal()
+        (last,) = await rest(lines)
+    assert json.loads(last.removeprefix("data: "))["error"]["code"] == "server_stopping"
+
+
+async def test_who_still_sends_what_was_refused_reads_why(deployment: Deployment) -> None:
+    """And sees an end, not a reset, although it wants to close the connection itself."""
+    await deployment.start(max_body_bytes=100)
+    assert deployment.server is not None
+    reader, writer = await asyncio.open_connection("127.0.0.1", deployment.server.port)
+    head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
+    writer.write(f"{head}Content-Length: 1000000\r\n\r\n".encode())
+    answered = await reader.readuntil(b"\r\n\r\n")
+    writer.write(b"x" * 1000000)
+    assert answered.startswith(b"HTTP/1.1 413")
+    await reader.read()
+    writer.close()
+    await writer.wait_closed()
 
 
 async def test_until_load_balancers_have_noticed_requests_are_served(deployment: Deployment) -> None:
@@ -117,11 +187,7 @@ async def test_until_load_balancers_have_noticed_requests_are_served(deployment:
 
 async def test_after_the_delay_it_drains(deployment: Deployment) -> None:
     client = await deployment.start(drain_delay_s=0.01, grace_s=3600.0)
-    deployment.decode.plans = [say("first", finish="")]
-    async with client.stream("POST", CHAT, json=chat_body(stream=True)) as response:
-        lines = response.aiter_lines()
-        while "first" not in await anext(lines):
-            pass
+    async with begun(client, deployment.decode):
         stop(deployment, 1)
         while (refused := await chat(client)).status_code == 200:
             pass
@@ -131,11 +197,7 @@ async def test_after_the_delay_it_drains(deployment: Deployment) -> None:
 async def test_while_requests_finish_others_are_told_that_the_server_stops(deployment: Deployment) -> None:
     """The port stays open: who asks whether it is ready hears no, and why."""
     client = await deployment.start(grace_s=60.0)
-    deployment.decode.plans = [say("first", finish="")]
-    async with client.stream("POST", CHAT, json=chat_body(stream=True)) as response:
-        lines = response.aiter_lines()
-        while "first" not in await anext(lines):
-            pass
+    async with begun(client, deployment.decode) as lines:
         stop(deployment, 1)
         ready = await client.get("/readiness")
         assert (ready.status_code, ready.json()["reason"]) == (503, "the server is stopping")

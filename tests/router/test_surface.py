@@ -159,9 +159,7 @@ def counting(probes: list[str], then: OnSubmit) -> OnSubmit:
 
 async def test_several_pairs_that_fail_are_probed_once_a_second(deployment: Deployment) -> None:
     """Each new reason is a change that is told; reasons that take turns are not new."""
-    second = deployment.worker("prefill-1", "prefill")
-    deployment.workers.append(second)
-    deployment.decode.peers = ("prefill-0", "prefill-1")
+    second = deployment.second_prefill()
     probes = list[str]()
     deployment.prefill.probe_plan = second.probe_plan = counting(probes, fail(fault=Fault.PREFILL))
     deployment.decode.probe_plan = nothing

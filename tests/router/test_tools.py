@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionToolParam, ChatCompletionUserMessageParam
 
@@ -16,6 +15,7 @@ from quiesce.text.model import TextModel
 from .asking import call_deltas, chat, error_of, events, streamed_calls, streamed_text
 from .conftest import Deployment
 from .fake_worker import say
+from .openai_client import openai_client
 
 WEATHER: ChatCompletionToolParam = {
     "type": "function",
@@ -379,12 +379,9 @@ async def test_a_form_beside_tools_allows_both(deployment: Deployment) -> None:
 
 async def test_the_openai_client_calls_tools(deployment: Deployment) -> None:
     await deployment.start()
-    assert deployment.server is not None
-    base_url = f"http://127.0.0.1:{deployment.server.port}/v1"
-    http = openai.DefaultAsyncHttpxClient(trust_env=False)
     hi: ChatCompletionUserMessageParam = {"role": "user", "content": "Rain?"}
     deployment.decode.plan = say("Now: ", called(OSLO), called(ROME))
-    async with openai.AsyncOpenAI(base_url=base_url, api_key="none", http_client=http) as client:
+    async with openai_client(deployment) as client:
         answer = await client.chat.completions.create(model="tiny", messages=[hi], tools=[WEATHER])
         ChatCompletion.model_validate(answer.model_dump(), strict=True)
         calls = answer.choices[0].message.tool_calls or []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
 from collections.abc import Callable
 from typing import Any
@@ -14,14 +15,14 @@ from msgspec.structs import replace
 from quiesce.ids import PageTag, Peer
 from quiesce.kv.storage import Pool
 from quiesce.protocol.sender_io import Outcome
-from quiesce.transport.contract import Completion
+from quiesce.transport.contract import Completion, OnDead
 from quiesce.transport.pulling import Read, Source
 from quiesce.transport.tcp.intake import Intake
 from quiesce.transport.tcp.lender import TcpLender
 from quiesce.transport.tcp.puller import TcpFlight, TcpPuller
 from quiesce.transport.tcp.windows import Window, Windows
 
-from .liars import TCP, Spinning
+from .liars import TCP, WITH_THE_LOCK, Spinning
 
 
 class PlacesNextDoor(TcpPuller):
@@ -122,13 +123,7 @@ class _Everybody(set[bytes]):
 
 
 class HearsNoDeath(TcpLender):
-    def watch(
-        self,
-        peer: Peer,
-        pidfd: int,
-        on_dead: Callable[[Peer], None],
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
+    def watch(self, peer: Peer, pidfd: int, on_dead: OnDead, loop: asyncio.AbstractEventLoop) -> None:
         os.close(pidfd)
         super().watch(peer, -1, on_dead, loop)
 
@@ -143,6 +138,38 @@ class ReadsAfterClose(TcpPuller):
 
     def close(self) -> None:
         self._flights.close()
+
+
+class IntakeThatPlacesMore(Intake):
+    """A word behind the last page."""
+
+    def _place(self, read: Read) -> None:
+        super()._place(read)
+        if self._pool.pages - 1 in read.target_pages:
+            ctypes.memset(self._pool.base_address + self._pool.pages * self._pool.layout.page_bytes, 0, 8)
+
+
+class PlacesALittleMore(TcpPuller):
+    line = IntakeThatPlacesMore
+
+
+class IntakeWithTheLock(Intake):
+    def _place(self, read: Read) -> None:
+        for view in self._views(read.target_pages):
+            memory = (ctypes.c_char * len(view)).from_buffer(view)
+            fd = self._stream._sock.fileno()  # type: ignore[attr-defined]
+            WITH_THE_LOCK.recv(fd, memory, ctypes.c_size_t(len(view)), 0x100)  # MSG_WAITALL
+
+
+class ReadsWithTheLock(TcpPuller):
+    line = IntakeWithTheLock
+
+
+class LendsWhenClosed(TcpLender):
+    """Its threads go on sending when it was closed."""
+
+    def close(self) -> None:
+        """Nothing."""
 
 
 class SpinsWhileNobodyReads(Spinning, TcpLender):
@@ -161,3 +188,6 @@ REBORN = replace(TCP, lender=KnowsTheOldTickets)
 DEAF = replace(TCP, lender=HearsNoDeath)
 OPEN = replace(TCP, puller=ReadsAfterClose)
 SPINNING = replace(TCP, lender=SpinsWhileNobodyReads)
+BESIDE = replace(TCP, puller=PlacesALittleMore)
+GRASPING = replace(TCP, puller=ReadsWithTheLock)
+AJAR = replace(TCP, lender=LendsWhenClosed)

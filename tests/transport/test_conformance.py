@@ -8,9 +8,17 @@ import pytest
 
 from quiesce.errors import ConfigurationError
 from quiesce.transport import registry
-from quiesce.transport.conformance import checks, conformance, pull_checks
+from quiesce.transport.conformance import (
+    checks,
+    closing_checks,
+    conformance,
+    guard_checks,
+    lease_checks,
+    pull_checks,
+    python_checks,
+)
 from quiesce.transport.conformance.__main__ import main, show
-from quiesce.transport.conformance.candidates import candidate, trial_of
+from quiesce.transport.conformance.candidates import candidate, segments_of, trial_of
 from quiesce.transport.conformance.report import CHECKS, Report, Seen, promised
 
 from .installed import skip_unless_here
@@ -25,6 +33,12 @@ LIARS: dict[str, checks.Check] = {
     "DEATH": checks.a_dead_writer_s_bytes_end_at_its_fence,
     "SPINNING": checks.idle_costs_nothing,
     "WRAPPED": checks.what_lies_outside_is_refused_whole,
+    "BESIDE": guard_checks.what_lies_beside_the_pool_stays_as_it_is,
+    "GREEDY": python_checks.python_goes_on_while_pages_are_written,
+    "GRASPING": python_checks.python_goes_on_while_pages_are_written,
+    "WAITING": python_checks.python_goes_on_while_pages_are_written,
+    "UNLIMITED": lease_checks.what_no_lease_permits_is_not_written,
+    "AJAR": closing_checks.after_the_receiver_s_close_no_byte_changes,
 }
 
 
@@ -41,13 +55,19 @@ PULL_LIARS: dict[str, checks.Check] = {
     "DEAF": pull_checks.a_dead_reader_frees_its_source,
     "OPEN": pull_checks.after_close_nothing_comes,
     "SPINNING": pull_checks.idle_lending_costs_nothing,
+    "BESIDE": guard_checks.what_lies_beside_the_reader_s_pool_stays_as_it_is,
+    "GRASPING": python_checks.python_goes_on_while_pages_are_read,
+    "AJAR": closing_checks.after_the_lender_s_close_nothing_is_read,
 }
 
 
 EXAMPLE = "docs.example_backend:BACKEND"
-RUNNABLE = [name for name in registry.names() if name != "mori"]
+SEGMENTS = segments_of("shm")
+RUNNABLE = [*(name for name in registry.names() if name != "mori"), SEGMENTS]
 
 LOOKS = 5
+NEVER, NEVER_S = ("HANGING", "DEAF"), 3.0
+"""Liars with whom something never comes, and what is waited for it: of an honest one it comes within a second."""
 
 
 @pytest.mark.slow
@@ -78,6 +98,12 @@ def test_what_has_no_way_to_encrypt_is_no_candidate_over_tls(over_tls: str) -> N
         candidate(over_tls.replace("tcp", "shm", 1))
 
 
+def test_what_lends_no_segments_is_no_candidate_with_them() -> None:
+    assert candidate(SEGMENTS).name == SEGMENTS
+    with pytest.raises(ConfigurationError, match="tcp lends no segments"):
+        candidate(segments_of("tcp"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("liar", "check"),
@@ -87,13 +113,15 @@ def test_what_has_no_way_to_encrypt_is_no_candidate_over_tls(over_tls: str) -> N
     ],
     ids=lambda each: each.rpartition(".")[2] if isinstance(each, str) else each.__name__,
 )
-def test_a_backend_that_lies_is_found_out(liar: str, check: checks.Check) -> None:
+def test_a_backend_that_lies_is_found_out(liar: str, check: checks.Check, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some lies show only when the kernel's queues are full at the right moment: a check looks a few times."""
+    if liar.endswith(NEVER):
+        monkeypatch.setattr(pull_checks, "SOON_S", NEVER_S)
     assert any(is_found_out(liar, check) for _ in range(LOOKS))
 
 
 def test_there_is_a_liar_for_every_check_of_pull() -> None:
-    assert tuple(PULL_LIARS.values()) == pull_checks.PULL
+    assert tuple(PULL_LIARS.values()) == checks.PROVES["pull"]
 
 
 def is_found_out(liar: str, check: checks.Check) -> bool:

@@ -20,7 +20,6 @@ from quiesce.errors import HandshakeRefused, InvariantBroken, UsageError
 from quiesce.ids import PageTag
 from quiesce.kv.layout import Layout
 from quiesce.protocol.sender_io import Outcome
-from quiesce.transport.departure import Departure
 from quiesce.transport.descriptors import decode_descriptor
 from quiesce.transport.pulling import Read
 from quiesce.transport.tcp import wire
@@ -28,9 +27,9 @@ from quiesce.transport.tcp.line import connect
 from quiesce.transport.tcp.sockets import PlainStream, receive_exactly
 from quiesce.transport.tcp.tls import TlsStream
 
-from .placements import LONG_S
+from .placements import LONG_S, HeldDeparture
 from .pools import ANYBODY, SOURCE_PAGES, TAG, TARGET_PAGES
-from .pulled import WINDOW, Pulled, pulled
+from .pulled import WINDOW, Pulled
 from .tcp import both_ways, trial
 
 LARGE = Layout(layers=8, kv_heads=4, head_dim=64, page_size=16, layer_groups=1)
@@ -44,20 +43,8 @@ def way(request: pytest.FixtureRequest) -> Iterator[str]:
     yield from both_ways(request)
 
 
-class Held(Departure[Read]):
-    """Each read waits before its request until `let_go`."""
-
-    def __init__(self) -> None:
-        self.reached = threading.Event()
-        self.let_go = threading.Event()
-
-    def leave(self, job: Read, /) -> None:
-        self.reached.set()
-        assert self.let_go.wait(LONG_S)
-
-
 def test_bytes_come_where_they_are_told_and_nowhere_else() -> None:
-    with pulled() as made:
+    with Pulled() as made:
         source, target = [3, 4, 5, 0, 23], [30, 31, 7, 8, 0]
         made.lend([0, 3, 4, 5, 23])
         made.launch(1, source, target)
@@ -75,7 +62,7 @@ def test_any_batch_of_disjoint_reads_lands_as_a_numpy_copy_would(data: st.DataOb
     targets = data.draw(st.lists(st.integers(0, TARGET_PAGES - 1), unique=True))
     sources = [data.draw(st.integers(0, SOURCE_PAGES - 1)) for _ in targets]
     cut = data.draw(st.integers(0, len(targets)))
-    with pulled(threads=threads) as made:
+    with Pulled(threads=threads) as made:
         made.lend(sources)
         made.launch(1, sources[:cut], targets[:cut])
         made.launch(2, sources[cut:], targets[cut:])
@@ -89,7 +76,7 @@ def test_any_batch_of_disjoint_reads_lands_as_a_numpy_copy_would(data: st.DataOb
 )
 def test_what_no_window_lends_is_refused_whole(pages: list[int], window: int) -> None:
     """The puller's own check passes these: the lender is the one that knows."""
-    with pulled() as made:
+    with Pulled() as made:
         made.lend([5])
         made.launch(1, pages, pages, window=window)
         made.launch(2, [5], [7])
@@ -102,7 +89,7 @@ def test_what_no_window_lends_is_refused_whole(pages: list[int], window: int) ->
 
 @pytest.mark.parametrize(("source", "target"), [([SOURCE_PAGES], [0]), ([0, 1], [0, TARGET_PAGES]), ([0, 1], [0])])
 def test_what_lies_outside_a_pool_is_never_asked_for(source: list[int], target: list[int]) -> None:
-    with pulled() as made:
+    with Pulled() as made:
         made.lend([0])
         made.launch(1, source, target)
         made.launch(2, [0], [0], window=2**64)
@@ -111,7 +98,7 @@ def test_what_lies_outside_a_pool_is_never_asked_for(source: list[int], target: 
 
 
 def test_windows_may_share_pages_and_a_tag_is_lent_once() -> None:
-    with pulled() as made:
+    with Pulled() as made:
         made.lend([1, 2])
         made.lend([2, 3], tag=WINDOW + 1)
         with pytest.raises(InvariantBroken, match="lent_once"):
@@ -125,8 +112,8 @@ def test_windows_may_share_pages_and_a_tag_is_lent_once() -> None:
 
 
 def test_after_a_revocation_nothing_is_read() -> None:
-    departure = Held()
-    with pulled(departure=departure) as made:
+    departure = HeldDeparture()
+    with Pulled(departure=departure) as made:
         made.lend([1, 2])
         made.launch(1, [1, 2], [1, 2])
         assert departure.reached.wait(LONG_S)
@@ -140,7 +127,7 @@ def test_after_a_revocation_nothing_is_read() -> None:
 @contextlib.contextmanager
 def large(**options: float) -> Iterator[Pulled]:
     pages = len(LARGE_PAGES)
-    with pulled(layout=LARGE, source_pages=pages, target_pages=pages, **options) as made:  # type: ignore[arg-type]
+    with Pulled(layout=LARGE, source_pages=pages, target_pages=pages, **options) as made:  # type: ignore[arg-type]
         yield made
 
 
@@ -225,7 +212,7 @@ def stubborn(made: Pulled) -> Iterator[Stubborn]:
 
 
 def test_a_read_whose_time_is_over_ends_quiesced_once_its_thread_is_through() -> None:
-    with pulled(call_deadline_s=0.3) as made, stubborn(made) as lender:
+    with Pulled(call_deadline_s=0.3) as made, stubborn(made) as lender:
         made.launch(1, [0, 1], [0, 1])
         assert lender.sent.wait(LONG_S)
         (end,) = made.wait()
@@ -236,7 +223,7 @@ def test_a_read_whose_time_is_over_ends_quiesced_once_its_thread_is_through() ->
 
 
 def test_close_does_not_wait_for_a_lender() -> None:
-    with pulled() as made, stubborn(made) as lender:
+    with Pulled() as made, stubborn(made) as lender:
         made.launch(1, [0, 1], [0, 1])
         made.launch(2, [2], [2])
         assert lender.sent.wait(LONG_S)
@@ -250,7 +237,7 @@ def test_close_does_not_wait_for_a_lender() -> None:
 
 
 def test_a_lender_that_went_away_fails_its_reads_quiesced() -> None:
-    with pulled() as made:
+    with Pulled() as made:
         made.lend([1])
         made.launch(1, [1], [1])
         assert made.wait()[0].outcome is Outcome.LANDED
@@ -263,7 +250,7 @@ def test_a_lender_that_went_away_fails_its_reads_quiesced() -> None:
 
 
 def test_a_peer_that_was_shut_out_reads_nothing_more() -> None:
-    with pulled() as made:
+    with Pulled() as made:
         made.lend([1])
         made.launch(1, [1], [1])
         assert made.wait()[0].outcome is Outcome.LANDED
@@ -274,8 +261,8 @@ def test_a_peer_that_was_shut_out_reads_nothing_more() -> None:
 
 
 def test_who_closes_a_source_begins_nothing_more_there() -> None:
-    departure = Held()
-    with pulled(departure=departure) as made:
+    departure = HeldDeparture()
+    with Pulled(departure=departure) as made:
         made.lend([1])
         made.launch(1, [1], [1])
         assert departure.reached.wait(LONG_S)
@@ -287,7 +274,7 @@ def test_who_closes_a_source_begins_nothing_more_there() -> None:
 
 
 def test_what_is_no_source_of_this_transport_is_a_usage_error() -> None:
-    with pulled() as made:
+    with Pulled() as made:
         pages = np.array([0], np.int32)
         with pytest.raises(UsageError):
             made.puller.launch(made.source, Read(1, pages, WINDOW, pages, TAG))
@@ -306,7 +293,7 @@ HEADERS = [
 
 @pytest.mark.parametrize("sent", HEADERS, ids=["too many", "a slot", "outside", "other count", "nonsense"])
 def test_nonsense_ends_its_connection_and_nothing_else(sent: bytes) -> None:
-    with pulled() as made:
+    with Pulled() as made:
         made.lend([0])
         described = decode_descriptor(made.lender.describe(ANYBODY)[0], wire.TcpDescriptor)
         stream = connect(described, trial()[0], "prefill")

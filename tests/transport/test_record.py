@@ -10,9 +10,10 @@ import pytest
 from quiesce.protocol.hello import OVER_TLS
 from quiesce.transport import registry
 from quiesce.transport.conformance import __main__ as program
+from quiesce.transport.conformance.candidates import candidate, segments_of
 from quiesce.transport.conformance.checks import ALWAYS, PROVES
 from quiesce.transport.conformance.record import Entry, decode, encode, page
-from quiesce.transport.conformance.report import CHECKS, Report, Seen
+from quiesce.transport.conformance.report import CHECKS, Report, Seen, claimed
 
 DOCS = Path(__file__).parents[2] / "docs"
 RECORDED = decode((DOCS / "conformance.json").read_bytes())
@@ -22,6 +23,8 @@ def ways() -> Iterator[str]:
     for name in registry.names():
         if name != "mori":
             yield name
+        if registry.backend(name).segmented:
+            yield segments_of(name)
         if registry.backend(name).secured:
             yield registry.secured_name(name)
 
@@ -41,8 +44,8 @@ def test_every_backend_that_can_run_is_recorded_with_every_check() -> None:
 
 @pytest.mark.parametrize("entry", RECORDED, ids=lambda entry: entry.backend)
 def test_a_backend_declares_what_was_seen_of_it_and_no_more(entry: Entry) -> None:
-    backend = registry.backend(entry.backend.removesuffix(OVER_TLS))
-    assert {name for name in PROVES if getattr(backend.capabilities, name)} == set(entry.capabilities)
+    backend = candidate(entry.backend.removesuffix(OVER_TLS))
+    assert claimed(backend) & PROVES.keys() == set(entry.capabilities)
     assert (entry.library, entry.version) == (backend.library, backend.verified)
 
 

@@ -19,14 +19,14 @@ from quiesce.transport.placement import Placement, Placing
 from quiesce.transport.shm import ShmReceiver, ShmSender
 
 from .placements import LONG_S, Broken, Held, HeldBeforeTags
-from .pools import ANYBODY, SLOTS, SOURCE_PAGES, TAG, TARGET_PAGES, Pair, pair, whole_pool
+from .pools import ANYBODY, SLOTS, SOURCE_PAGES, TAG, TARGET_PAGES, Pair, whole_pool
 
 SHORT_S = 0.2  # long enough for a busy machine to start a thread, or the write never runs
 WORDS = (int(TAG), 5, 3, 12, 2**64 - 1, 0, 0, 0)
 
 
 def test_bytes_go_where_they_are_told_and_nowhere_else() -> None:
-    with pair() as made:
+    with Pair() as made:
         source, target = [3, 4, 5, 0, 23], [30, 31, 7, 8, 0]
         made.launch(1, source, target, Metadata(2, WORDS))
         (completion,) = made.wait()
@@ -44,7 +44,7 @@ def test_any_batch_of_disjoint_writes_lands_as_a_numpy_copy_would(data: st.DataO
     targets = data.draw(st.lists(st.integers(0, TARGET_PAGES - 1), unique=True))
     sources = [data.draw(st.integers(0, SOURCE_PAGES - 1)) for _ in targets]
     cut = data.draw(st.integers(0, len(targets)))
-    with pair(threads=threads) as made:
+    with Pair(threads=threads) as made:
         made.launch(1, sources[:cut], targets[:cut])
         made.launch(2, sources[cut:], targets[cut:])
         assert {(end.id, end.outcome) for end in made.wait(2)} == {(1, Outcome.LANDED), (2, Outcome.LANDED)}
@@ -54,7 +54,7 @@ def test_any_batch_of_disjoint_writes_lands_as_a_numpy_copy_would(data: st.DataO
 
 def test_a_launch_returns_while_nothing_has_moved_yet() -> None:
     placement = Held()
-    with pair(placement) as made:
+    with Pair(placement) as made:
         made.launch(1, [0], [0])
         made.launch(2, [1], [1])
         assert placement.reached.wait(LONG_S)
@@ -84,7 +84,7 @@ def test_tags_come_after_all_bytes_and_metadata_after_all_tags() -> None:
         def look(self) -> None:
             seen.append((made.arrived([1, 9], [2, 3]), made.stamped(), int(made.target.metadata[0, 0])))
 
-    with pair(Watching()) as made:
+    with Pair(Watching()) as made:
         made.launch(1, [1, 9], [2, 3], Metadata(0, WORDS))
         made.wait()
         assert seen == [(False, [], 0), (True, [], 0), (True, [2, 3], 0)]
@@ -92,14 +92,14 @@ def test_tags_come_after_all_bytes_and_metadata_after_all_tags() -> None:
 
 
 def test_a_write_without_metadata_leaves_all_slots_alone() -> None:
-    with pair() as made:
+    with Pair() as made:
         made.launch(1, [1], [1])
         made.wait()
         assert not made.target.metadata.any()
 
 
 def test_a_write_of_no_pages_may_carry_metadata() -> None:
-    with pair() as made:
+    with Pair() as made:
         made.launch(1, [], [], Metadata(3, WORDS))
         (completion,) = made.wait()
         assert (completion.outcome, completion.n_bytes) == (Outcome.LANDED, 0)
@@ -119,7 +119,7 @@ def test_a_write_of_no_pages_may_carry_metadata() -> None:
     ],
 )
 def test_pages_outside_a_pool_are_refused_before_anything_moves(source: list[int], target: list[int]) -> None:
-    with pair() as made:
+    with Pair() as made:
         made.launch(1, source, target)
         (completion,) = made.wait()
         assert completion.outcome is Outcome.FAILED_QUIESCED
@@ -133,7 +133,7 @@ def test_pages_outside_a_pool_are_refused_before_anything_moves(source: list[int
     [Metadata(SLOTS, WORDS), Metadata(-1, WORDS), Metadata(0, WORDS[:7]), Metadata(0, (*WORDS[:7], 2**64))],
 )
 def test_metadata_that_cannot_be_is_refused_before_anything_moves(metadata: Metadata) -> None:
-    with pair() as made:
+    with Pair() as made:
         made.launch(1, [1], [1], metadata)
         (completion,) = made.wait()
         assert completion.outcome is Outcome.FAILED_QUIESCED
@@ -143,7 +143,7 @@ def test_metadata_that_cannot_be_is_refused_before_anything_moves(metadata: Meta
 
 @pytest.mark.parametrize("tag", [0, -1, 2**64])
 def test_a_number_that_is_no_tag_is_refused(tag: int) -> None:
-    with pair() as made:
+    with Pair() as made:
         made.sender.launch(made.lent, Write(1, np.array([1]), np.array([1]), PageTag(tag)))
         assert made.wait()[0].outcome is Outcome.FAILED_QUIESCED
         assert made.arrived([], [])
@@ -159,7 +159,7 @@ def test_a_number_that_is_no_tag_is_refused(tag: int) -> None:
 )
 def test_an_error_is_told_truly_and_the_thread_goes_on(at: str, outcome: Outcome) -> None:
     placement = Broken(at)
-    with pair(placement) as made:
+    with Pair(placement) as made:
         made.launch(1, [1, 3], [1, 2])
         (completion,) = made.wait()
         assert completion.outcome is outcome
@@ -172,7 +172,7 @@ def test_an_error_is_told_truly_and_the_thread_goes_on(at: str, outcome: Outcome
 
 def test_a_batch_of_failures_is_told_once_each_with_one_wake_up() -> None:
     placement = Held()
-    with pair(placement) as made:
+    with Pair(placement) as made:
         made.launch(0, [0], [0])
         assert placement.reached.wait(LONG_S)
         for number in range(1, 1001):
@@ -187,7 +187,7 @@ def test_a_batch_of_failures_is_told_once_each_with_one_wake_up() -> None:
 
 def test_a_running_write_past_its_deadline_is_in_flight_once_and_may_land_late() -> None:
     placement = Held()
-    with pair(placement, call_deadline_s=SHORT_S) as made:
+    with Pair(placement, call_deadline_s=SHORT_S) as made:
         made.launch(1, [1], [1])
         (completion,) = made.wait()
         assert completion.outcome is Outcome.FAILED_IN_FLIGHT
@@ -202,7 +202,7 @@ def test_a_running_write_past_its_deadline_is_in_flight_once_and_may_land_late()
 
 def test_a_late_landing_can_be_held_between_bytes_and_tags() -> None:
     placement = HeldBeforeTags()
-    with pair(placement, call_deadline_s=SHORT_S) as made:
+    with Pair(placement, call_deadline_s=SHORT_S) as made:
         made.launch(1, [1], [1])
         assert made.wait()[0].outcome is Outcome.FAILED_IN_FLIGHT
         assert placement.reached.wait(LONG_S)
@@ -213,7 +213,7 @@ def test_a_late_landing_can_be_held_between_bytes_and_tags() -> None:
 
 def test_a_write_that_waited_past_its_deadline_never_begins() -> None:
     placement = Held()
-    with pair(placement, call_deadline_s=SHORT_S) as made:
+    with Pair(placement, call_deadline_s=SHORT_S) as made:
         made.launch(1, [1], [1])
         assert placement.reached.wait(LONG_S)
         made.launch(2, [2], [2])
@@ -232,7 +232,7 @@ def test_a_write_that_waited_past_its_deadline_never_begins() -> None:
 
 def test_close_waits_for_a_running_copy_and_ends_waiting_writes() -> None:
     placement = Held()
-    with pair(placement) as made:
+    with Pair(placement) as made:
         made.launch(1, [1], [1])
         made.launch(2, [2], [2])
         assert placement.reached.wait(LONG_S)
@@ -252,7 +252,7 @@ def test_close_waits_for_a_running_copy_and_ends_waiting_writes() -> None:
 
 def test_a_closed_target_gets_nothing_more_and_a_running_copy_ends_by_itself() -> None:
     placement = Held()
-    with pair(placement) as made:
+    with Pair(placement) as made:
         made.launch(1, [1], [1])
         made.launch(2, [2], [2])
         assert placement.reached.wait(LONG_S)
@@ -269,13 +269,13 @@ def test_a_closed_target_gets_nothing_more_and_a_running_copy_ends_by_itself() -
 
 
 def test_an_idle_target_is_unmapped_at_once() -> None:
-    with pair() as made:
+    with Pair() as made:
         made.sender.close_target(made.lent)
         assert made.lent.pool.kv.shape[0] == 0
 
 
 def test_one_sender_serves_several_receivers() -> None:
-    with pair() as made:
+    with Pair() as made:
         other = Pool.shared(made.source.layout, 5, 1)
         descriptor, fds = ShmReceiver(other).describe(ANYBODY)
         lent = made.sender.open_target(descriptor, fds)
@@ -291,7 +291,7 @@ def test_only_targets_of_its_own_kind_are_taken() -> None:
     class Stranger:
         pages = 3
 
-    with pair() as made, pytest.raises(UsageError):
+    with Pair() as made, pytest.raises(UsageError):
         made.sender.launch(Stranger(), Write(1, np.array([1]), np.array([1]), TAG))
 
 
@@ -321,7 +321,7 @@ def _saw_half_a_copy() -> bool:
 
 
 def test_steady_traffic_keeps_no_memory_of_ended_writes() -> None:
-    with pair() as made:
+    with Pair() as made:
         for number in range(500):
             made.launch(number, [number % SOURCE_PAGES], [number % TARGET_PAGES])
             made.wait()

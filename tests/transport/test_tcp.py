@@ -21,7 +21,6 @@ from quiesce.kv.layout import Layout
 from quiesce.kv.storage import Pool
 from quiesce.protocol.sender_io import Outcome
 from quiesce.transport.contract import Metadata, Write
-from quiesce.transport.departure import Departure
 from quiesce.transport.descriptors import decode_descriptor
 from quiesce.transport.shm import ShmReceiver
 from quiesce.transport.tcp import inbound, wire
@@ -32,9 +31,9 @@ from quiesce.transport.tcp.sockets import PlainStream, receive_exactly
 from quiesce.transport.tcp.tls import TlsStream
 from quiesce.trust.contexts import Tls
 
-from .placements import LONG_S
+from .placements import LONG_S, HeldDeparture
 from .pools import LAYOUT, SLOTS, SOURCE_PAGES, TAG, TARGET_PAGES
-from .tcp import PEER, both_ways, wired
+from .tcp import PEER, Wired, both_ways
 
 WORDS = (int(TAG), 5, 3, 12, 2**64 - 1, 0, 0, 0)
 
@@ -43,18 +42,6 @@ WORDS = (int(TAG), 5, 3, 12, 2**64 - 1, 0, 0, 0)
 def way(request: pytest.FixtureRequest) -> Iterator[str]:
     """All of it holds on both ways."""
     yield from both_ways(request)
-
-
-class Held(Departure[Write]):
-    """Each write waits before its first byte until `let_go`."""
-
-    def __init__(self) -> None:
-        self.reached = threading.Event()
-        self.let_go = threading.Event()
-
-    def leave(self, write: Write) -> None:
-        self.reached.set()
-        assert self.let_go.wait(LONG_S)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +66,7 @@ def test_only_what_was_refused_is_called_so(
 
 
 def test_bytes_go_where_they_are_told_and_nowhere_else() -> None:
-    with wired() as made:
+    with Wired() as made:
         source, target = [3, 4, 5, 0, 23], [30, 31, 7, 8, 0]
         made.arm([0, 7, 8, 30, 31, 2], slot=2)
         made.launch(1, source, target, Metadata(2, WORDS))
@@ -97,7 +84,7 @@ def test_any_batch_of_disjoint_writes_lands_as_a_numpy_copy_would(data: st.DataO
     targets = data.draw(st.lists(st.integers(0, TARGET_PAGES - 1), unique=True))
     sources = [data.draw(st.integers(0, SOURCE_PAGES - 1)) for _ in targets]
     cut = data.draw(st.integers(0, len(targets)))
-    with wired(threads=threads) as made:
+    with Wired(threads=threads) as made:
         made.arm(targets)
         made.launch(1, sources[:cut], targets[:cut])
         made.launch(2, sources[cut:], targets[cut:])
@@ -107,7 +94,7 @@ def test_any_batch_of_disjoint_writes_lands_as_a_numpy_copy_would(data: st.DataO
 
 
 def test_a_write_of_no_pages_may_carry_metadata() -> None:
-    with wired() as made:
+    with Wired() as made:
         made.arm([], slot=3)
         made.launch(1, [], [], Metadata(3, WORDS))
         assert [end.outcome for end in made.wait()] == [Outcome.LANDED]
@@ -121,7 +108,7 @@ def test_a_write_of_no_pages_may_carry_metadata() -> None:
 )
 def test_what_the_lease_does_not_permit_is_refused_whole(pages: list[int], slot: int | None, tag: int) -> None:
     """The sender's own check passes all of these: the receiver is the one that knows."""
-    with wired() as made:
+    with Wired() as made:
         made.arm([5], slot=0)
         words = None if slot is None else Metadata(slot, WORDS)
         made.launch(1, pages, pages, words, tag=tag)
@@ -135,7 +122,7 @@ def test_what_the_lease_does_not_permit_is_refused_whole(pages: list[int], slot:
 
 @pytest.mark.parametrize(("source", "target"), [([SOURCE_PAGES], [0]), ([0, 1], [0, TARGET_PAGES]), ([0, 1], [0])])
 def test_what_lies_outside_a_pool_never_leaves(source: list[int], target: list[int]) -> None:
-    with wired() as made:
+    with Wired() as made:
         made.arm([0])
         made.launch(1, source, target)
         assert [end.outcome for end in made.wait()] == [Outcome.FAILED_QUIESCED]
@@ -143,8 +130,8 @@ def test_what_lies_outside_a_pool_never_leaves(source: list[int], target: list[i
 
 
 def test_after_a_revocation_nothing_of_the_tag_lands() -> None:
-    departure = Held()
-    with wired(departure=departure) as made:
+    departure = HeldDeparture()
+    with Wired(departure=departure) as made:
         made.arm([1, 2])
         made.launch(1, [1, 2], [1, 2])
         assert departure.reached.wait(LONG_S)
@@ -161,7 +148,7 @@ LARGE = Layout(layers=8, kv_heads=4, head_dim=64, page_size=16, layer_groups=1)
 def test_a_revocation_stops_a_write_that_is_being_placed() -> None:
     """Part of it is there, and that part does not grow: the image after `revoke` is the last one."""
     pages = list(range(48))
-    with wired(layout=LARGE, source_pages=48, target_pages=48) as made:
+    with Wired(layout=LARGE, source_pages=48, target_pages=48) as made:
         for round_ in range(8):
             tag = PageTag(TAG + round_)
             made.target.page_view()[...] = 0
@@ -180,8 +167,8 @@ def test_a_revocation_stops_a_write_that_is_being_placed() -> None:
 
 def test_a_write_whose_time_is_over_before_it_leaves_never_leaves() -> None:
     """Nothing of it has begun, so it ends quiesced, and its source may be used again at once."""
-    departure = Held()
-    with wired(departure=departure, call_deadline_s=0.2) as made:
+    departure = HeldDeparture()
+    with Wired(departure=departure, call_deadline_s=0.2) as made:
         made.arm([1])
         made.launch(1, [1], [1])
         (end,) = made.wait()
@@ -193,7 +180,7 @@ def test_a_write_whose_time_is_over_before_it_leaves_never_leaves() -> None:
 
 
 def test_pages_are_armed_for_one_tag_at_a_time() -> None:
-    with wired() as made:
+    with Wired() as made:
         made.arm([1, 2])
         with pytest.raises(InvariantBroken, match="no_alias"):
             made.arm([2, 3], tag=TAG + 1)
@@ -203,7 +190,7 @@ def test_pages_are_armed_for_one_tag_at_a_time() -> None:
 
 
 def test_a_fenced_peer_writes_no_more_and_the_fence_is_told_once() -> None:
-    with wired() as made:
+    with Wired() as made:
         made.arm([1, 2])
         made.launch(1, [1], [1])
         made.wait()
@@ -224,9 +211,9 @@ async def _turn() -> None:
 
 
 def test_a_receiver_that_ends_fails_what_is_under_way_and_hangs_nobody() -> None:
-    departure = Held()
+    departure = HeldDeparture()
     departure.let_go.set()
-    with wired(departure=departure) as made:
+    with Wired(departure=departure) as made:
         made.arm([1])
         made.launch(1, [1], [1])
         made.wait()
@@ -238,7 +225,7 @@ def test_a_receiver_that_ends_fails_what_is_under_way_and_hangs_nobody() -> None
 
 def test_a_peer_that_stops_reading_runs_into_the_deadline_and_holds_up_nobody_else() -> None:
     """Unknown, not quiesced: what the kernels hold may still land. Another target of the same sender is served."""
-    with socket.create_server(("127.0.0.1", 0)) as deaf, wired(call_deadline_s=0.5) as made:
+    with socket.create_server(("127.0.0.1", 0)) as deaf, Wired(call_deadline_s=0.5) as made:
         descriptor = decode_descriptor(made.receiver.describe(PEER)[0], wire.TcpDescriptor)
         spoken = threading.Thread(target=_greet_and_stop_reading, args=(deaf, descriptor.key, made.tls[0]), daemon=True)
         spoken.start()
@@ -272,7 +259,7 @@ def _greet_and_stop_reading(listener: socket.socket, key: bytes, tls: Tls | None
 
 def test_a_ticket_is_good_only_for_whom_it_was_given_to() -> None:
     """A description that nobody joined with opens nothing, and neither does a wrong key."""
-    with wired() as made:
+    with Wired() as made:
         made.arm([1])
         stray, _ = made.receiver.describe(Peer(0, Incarnation("b" * 32)))
         known = decode_descriptor(made.receiver.describe(PEER)[0], wire.TcpDescriptor)
@@ -289,7 +276,7 @@ def test_a_ticket_is_good_only_for_whom_it_was_given_to() -> None:
 
 def test_a_life_has_one_ticket_however_often_it_joins() -> None:
     """A handshake that only one side finished is made again; whichever description the writer kept is good."""
-    with wired() as made:
+    with Wired() as made:
         made.arm([1])
         again = decode_descriptor(made.receiver.describe(PEER)[0], wire.TcpDescriptor)
         assert again == made.lent.descriptor
@@ -300,7 +287,7 @@ def test_a_life_has_one_ticket_however_often_it_joins() -> None:
 
 
 def test_silent_strangers_keep_no_writer_out() -> None:
-    with wired() as made, contextlib.ExitStack() as crowd:
+    with Wired() as made, contextlib.ExitStack() as crowd:
         for _ in range(MOST_STRANGERS + 8):
             stranger = crowd.enter_context(socket.create_connection(("127.0.0.1", made.receiver.port)))
             stranger.sendall(wire.MAGIC[:3])
@@ -311,7 +298,7 @@ def test_silent_strangers_keep_no_writer_out() -> None:
 
 def test_a_handshake_that_drips_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inbound, "AUTHENTICATE_S", 0.2)
-    with wired() as made, socket.create_connection(("127.0.0.1", made.receiver.port)) as stranger:
+    with Wired() as made, socket.create_connection(("127.0.0.1", made.receiver.port)) as stranger:
         with contextlib.suppress(OSError):
             while True:  # a byte now and then, until it hangs up
                 stranger.sendall(b"q")
@@ -323,7 +310,7 @@ def test_a_handshake_that_drips_ends_all_the_same(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_acceptor_outlives_a_moment_without_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    with wired() as made:
+    with Wired() as made:
         begin, failed = made.receiver._begin, threading.Event()
 
         def fail_once(sock: socket.socket) -> None:
@@ -342,7 +329,7 @@ def test_the_acceptor_outlives_a_moment_without_files(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("words", [b"GET / HTTP/1.1\r\n\r\n", b"", wire.MAGIC, wire.MAGIC + bytes(80)])
 def test_strangers_change_nothing(words: bytes) -> None:
-    with wired() as made:
+    with Wired() as made:
         stranger = socket.create_connection(("127.0.0.1", made.receiver.port))
         with stranger, contextlib.suppress(OSError):  # it may hang up on us at any step
             stranger.sendall(words)
@@ -358,7 +345,7 @@ def test_strangers_change_nothing(words: bytes) -> None:
 @settings(max_examples=60, deadline=None)
 def test_no_bytes_from_a_writer_place_anything_that_its_lease_does_not_permit(noise: bytes) -> None:
     """After the handshake comes noise in place of a header."""
-    with wired() as made:
+    with Wired() as made:
         made.arm([1])
         made.launch(1, [1], [1])
         made.wait()

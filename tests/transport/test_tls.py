@@ -28,13 +28,13 @@ from quiesce.transport.tcp.sender import TcpSender
 from quiesce.transport.tcp.tls import TlsStream
 from quiesce.trust import certificates
 from quiesce.trust.certificates import Leaf, make_certificates
-from quiesce.trust.contexts import Tls
+from quiesce.trust.contexts import Contexts, Tls
 from tests.control.trial import HERE, directory, files
 
 from .pools import SOURCE_PAGES, TAG
-from .pulled import pulled
+from .pulled import Pulled
 from .relay import Relay, relay
-from .tcp import PEER, Wired, shown_by, wired
+from .tcp import PEER, Wired, shown_by
 
 LARGE = Layout(layers=8, kv_heads=4, head_dim=64, page_size=16, layer_groups=1)
 LARGE_PAGES = list(range(48))
@@ -48,14 +48,14 @@ def both() -> tuple[Tls, Tls]:
 def without_certificate() -> Tls:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return Tls(context, context)
+    return Contexts(context, context)
 
 
 def old_tls() -> Tls:
     context = without_certificate().dialling
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(files("prefill-0")["tls_cert"], files("prefill-0")["tls_key"])
-    return Tls(context, context)
+    return Contexts(context, context)
 
 
 def expired(role: str) -> Tls:
@@ -94,7 +94,7 @@ def test_who_cannot_prove_who_it_is_writes_nothing(
     decode: Callable[[], tuple[Tls, Tls]], prefill: Callable[[], Tls] | None, told: str
 ) -> None:
     ours, theirs = decode()
-    with wired(tls=(ours, prefill() if prefill else theirs)) as made:
+    with Wired(tls=(ours, prefill() if prefill else theirs)) as made:
         made.arm([1])
         made.launch(1, [1], [1])
         (end,) = made.wait()
@@ -121,7 +121,7 @@ def test_what_is_given_at_once_is_little_however_large_the_run() -> None:
 
 
 def test_decode_says_why_it_refused_somebody(caplog: pytest.LogCaptureFixture) -> None:
-    with wired(tls=(both()[0], shown_by("router"))) as made:
+    with Wired(tls=(both()[0], shown_by("router"))) as made:
         made.arm([1])
         made.launch(1, [1], [1])
         made.wait()
@@ -131,12 +131,12 @@ def test_decode_says_why_it_refused_somebody(caplog: pytest.LogCaptureFixture) -
 
 
 def test_nothing_goes_in_plain_because_one_side_wants_it_so() -> None:
-    with wired(tls=both()) as made:
+    with Wired(tls=both()) as made:
         plain = TcpSender(made.source)
         with pytest.raises(HandshakeRefused, match="has them over TLS, who dials in plain: give both"):
             plain.open_target(made.receiver.describe(PEER)[0], [])
         plain.close()
-    with wired() as made:
+    with Wired() as made:
         strict = TcpSender(made.source, tls=both()[1])
         with pytest.raises(HandshakeRefused, match="has them in plain, who dials over TLS: give both"):
             strict.open_target(made.receiver.describe(PEER)[0], [])
@@ -146,7 +146,7 @@ def test_nothing_goes_in_plain_because_one_side_wants_it_so() -> None:
 def test_a_plain_port_that_is_described_as_a_secure_one_hears_no_page() -> None:
     """And the reverse: whoever changes that word on the way gets no page either."""
     for port_is_secure in (True, False):
-        with wired(tls=both() if port_is_secure else None) as made:
+        with Wired(tls=both() if port_is_secure else None) as made:
             described = decode_descriptor(made.receiver.describe(PEER)[0], wire.TcpDescriptor)
             sender = TcpSender(made.source, tls=None if port_is_secure else both()[1])
             target = sender.open_target(msgspec.msgpack.encode(replace(described, tls=not port_is_secure)), [])
@@ -161,7 +161,7 @@ def test_a_plain_port_that_is_described_as_a_secure_one_hears_no_page() -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.binary(max_size=400) | st.binary(max_size=64).map(lambda tail: b"\x16\x03\x01\x02\x00\x01" + tail))
 def test_noise_at_the_port_changes_nothing(noise: bytes) -> None:
-    with wired(tls=both()) as made:
+    with Wired(tls=both()) as made:
         with socket.create_connection(("127.0.0.1", made.receiver.port)) as stranger, contextlib.suppress(OSError):
             stranger.sendall(noise)
             stranger.shutdown(socket.SHUT_WR)
@@ -184,7 +184,7 @@ def client_hello() -> bytes:
 def test_a_handshake_that_drips_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound is for all of it: certificate and ticket."""
     monkeypatch.setattr(inbound, "AUTHENTICATE_S", 0.2)
-    with wired(tls=both()) as made, socket.create_connection(("127.0.0.1", made.receiver.port)) as stranger:
+    with Wired(tls=both()) as made, socket.create_connection(("127.0.0.1", made.receiver.port)) as stranger:
         hello, ended = client_hello(), False
         for byte in hello[:-1]:
             stranger.settimeout(0.02)
@@ -198,7 +198,7 @@ def test_a_handshake_that_drips_ends_all_the_same(monkeypatch: pytest.MonkeyPatc
 
 def test_who_has_a_certificate_and_no_ticket_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inbound, "AUTHENTICATE_S", 0.5)
-    with wired(tls=both()) as made, socket.create_connection(("127.0.0.1", made.receiver.port)) as sock:
+    with Wired(tls=both()) as made, socket.create_connection(("127.0.0.1", made.receiver.port)) as sock:
         stream = TlsStream(sock, both()[1], "decode", "127.0.0.1")
         stream.shake_hands(time.monotonic() + LONG_S)
         stream.settimeout(LONG_S)
@@ -222,7 +222,7 @@ def test_a_dialler_waits_for_a_handshake_so_long_and_no_longer() -> None:
     ids=["prefill reads", "decode lends"],
 )
 def test_where_decode_reads_the_roles_are_the_other_way_round(lender: str, puller: str, told: str) -> None:
-    with pulled(tls=(shown_by(puller), shown_by(lender))) as made:
+    with Pulled(tls=(shown_by(puller), shown_by(lender))) as made:
         made.lend([1])
         made.launch(1, [1], [1])
         (end,) = made.wait()
@@ -249,7 +249,7 @@ def seen(made: Wired, recorded: bytes) -> int:
 @pytest.mark.parametrize("secure", [True, False], ids=["tls", "plain"])
 def test_nobody_on_the_way_reads_a_page(secure: bool) -> None:
     every = list(range(SOURCE_PAGES))
-    with wired(tls=both() if secure else None) as made, relay(made.receiver.port) as way:
+    with Wired(tls=both() if secure else None) as made, relay(made.receiver.port) as way:
         through(made, way.port)
         made.arm(every)
         made.launch(1, every, every)
@@ -278,7 +278,7 @@ def held_midway(made: Wired, way: Relay) -> None:
 
 def test_a_revocation_waits_for_no_torn_record_and_nothing_lands_after_it() -> None:
     with (
-        wired(tls=both(), layout=LARGE, source_pages=48, target_pages=48) as made,
+        Wired(tls=both(), layout=LARGE, source_pages=48, target_pages=48) as made,
         relay(made.receiver.port) as way,
     ):
         held_midway(made, way)
@@ -297,7 +297,7 @@ def test_a_revocation_waits_for_no_torn_record_and_nothing_lands_after_it() -> N
 
 def test_a_fence_of_a_peer_ends_a_thread_that_waits_inside_a_record() -> None:
     with (
-        wired(tls=both(), layout=LARGE, source_pages=48, target_pages=48) as made,
+        Wired(tls=both(), layout=LARGE, source_pages=48, target_pages=48) as made,
         relay(made.receiver.port) as way,
     ):
         held_midway(made, way)
@@ -311,7 +311,7 @@ def test_a_fence_of_a_peer_ends_a_thread_that_waits_inside_a_record() -> None:
 
 def test_a_deadline_ends_a_write_whose_ciphertext_nobody_takes() -> None:
     with (
-        wired(tls=both(), layout=LARGE, source_pages=48, target_pages=48, call_deadline_s=1.0) as made,
+        Wired(tls=both(), layout=LARGE, source_pages=48, target_pages=48, call_deadline_s=1.0) as made,
         relay(made.receiver.port) as way,
     ):
         held_midway(made, way)
@@ -321,7 +321,7 @@ def test_a_deadline_ends_a_write_whose_ciphertext_nobody_takes() -> None:
 
 def test_a_key_encrypts_so_much_and_then_another_connection_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tls, "MOST_BYTES", 10_000)
-    with wired(tls=both()) as made, relay(made.receiver.port) as way:
+    with Wired(tls=both()) as made, relay(made.receiver.port) as way:
         through(made, way.port)
         made.arm(list(range(8)))
         for id_ in range(64):

@@ -38,7 +38,9 @@ from quiesce.protocol.messages import Failure, Fault
 
 from .gate import LONG_S
 from .requests import submit
+from .rig import alone
 
+BOTH = ("prefill-0", "decode-0")
 CLIENT_LEFT = Failure("client_closed_request", "The client closed the connection.", Fault.CLIENT, 499)
 
 T = TypeVar("T")
@@ -58,6 +60,11 @@ class Ask:
     async def end(self, worker: str) -> str:
         """How a worker's half ended: stop, length, handed_off, or a failure's code."""
         return await self.desk.until(lambda: self._end(worker))
+
+    async def answers(self, max_tokens: int) -> None:
+        """Decode ends it at its length, with what an engine says that is asked alone."""
+        assert await self.end("decode-0") == "length"
+        assert self.tokens == alone(self.ids, max_tokens)
 
     async def accepted(self, worker: str) -> None:
         await self.desk.until(lambda: any(w == worker and isinstance(f, Accepted) for w, f in self.heard))

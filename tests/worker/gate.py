@@ -20,6 +20,13 @@ class Gate:
         self._reached = asyncio.Event()
         self._let_go = threading.Event()
 
+    @classmethod
+    def on(cls, owner: object, name: str) -> Gate:
+        """A gate in the place of a method of `owner`."""
+        gate = cls(getattr(owner, name))
+        setattr(owner, name, gate)
+        return gate
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self._loop.call_soon_threadsafe(self._reached.set)
         self._let_go.wait(LONG_S)

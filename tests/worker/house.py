@@ -6,10 +6,24 @@ import asyncio
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from quiesce.control.stream import listen
 from quiesce.kv.storage import Pool
-from quiesce.lab.faults import FaultEvent, FaultOrder, Faults, FaultyPlacement, Held, Hold, Landed, LetGo, Step
-from quiesce.lab.read_faults import FaultyTcpLender, FaultyTcpPuller
+from quiesce.lab.faults import (
+    FaultEvent,
+    FaultOrder,
+    Faults,
+    FaultyPlacement,
+    FaultyTcpPuller,
+    Held,
+    Hold,
+    Landed,
+    LetGo,
+    Step,
+)
+from quiesce.lab.read_faults import FaultyTcpLender
 from quiesce.transport.contract import Sender
 from quiesce.transport.placement import Placement
 from quiesce.transport.shm import ShmSender
@@ -22,9 +36,10 @@ from quiesce.worker.prefill import PrefillWorker
 from quiesce.worker.reach import pages_tls
 from quiesce.worker.settings import WorkerSettings
 
-from .asking import Desk, is_empty
+from .asking import BOTH, Ask, Desk, is_empty
 from .gate import LONG_S
 from .requests import settings
+from .rig import prompt_ids
 
 W = TypeVar("W", bound=Worker)
 
@@ -118,7 +133,7 @@ class House:
         puller: type[FaultyTcpPuller] = changes.pop("puller", FaultyTcpPuller)
         addresses = tuple(f"{peer}={self.address_of(peer)}" for peer in peers)
         landing = changes.pop("landing_space", landing_space)
-        told = settings("decode", name, **self._at(name), peer=addresses, **changes)
+        told = settings("decode", name, **{**self._at(name), "peer": addresses, **changes})
         reads = WriteFaults()
         compose = Compose(
             landing=landing,
@@ -146,6 +161,18 @@ class House:
         await member.start()
         await self.desk.attach(member.name, path)
         return member
+
+    async def held(self, member: Member[Any], ids: NDArray[np.int32], max_tokens: int = 6) -> Ask:
+        """A request for which `member` is about to write, or to read or lend, and waits before the first byte."""
+        member.writes.hold()
+        ask = self.desk.ask(ids, *BOTH, max_tokens=max_tokens)
+        await member.writes.held()
+        return ask
+
+    async def serves(self) -> None:
+        """Both halves work, and give everything back."""
+        await self.desk.ask(prompt_ids(30), *BOTH, max_tokens=6).answers(6)
+        await self.empty()
 
     async def empty(self) -> None:
         """Wait until every worker gave everything back."""

@@ -65,12 +65,10 @@ async def test_a_broken_engine_ends_the_worker(house: House, monkeypatch: pytest
         await asyncio.wait_for(member.running, 20)
 
 
-async def test_abort_while_waiting_and_while_computing(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_abort_while_waiting_and_while_computing(house: House) -> None:
     """One that waits leaves at once; one that is computed keeps its pages until its chunk is over."""
     member = await house.aggregated()
-    engine = member.worker.parts.engine
-    gate = Gate(engine.prefill_chunk)
-    monkeypatch.setattr(engine, "prefill_chunk", gate)
+    gate = Gate.on(member.worker.parts.engine, "prefill_chunk")
     computing = house.desk.ask(prompt_ids(40, 1), ONE, max_tokens=6)
     await gate.reached()
     waiting, last = (house.desk.ask(prompt_ids(14, i), ONE, max_tokens=6) for i in (2, 3))

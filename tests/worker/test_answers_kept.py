@@ -13,10 +13,10 @@ from quiesce.ids import RequestId
 from quiesce.kv.runs import Pages
 from quiesce.protocol.dispatch import Sampling
 
-from .asking import Ask
+from .asking import BOTH, Ask
 from .house import House, Member
 from .rig import PAGE, Rig, alone, prompt_ids
-from .test_prefix import BOTH, MODES, PROMPT, Opening, answered, cached_of, open_pair
+from .test_prefix import MODES, PROMPT, Opening, answered, cached_of, open_pair
 
 Ids = NDArray[np.int32]
 

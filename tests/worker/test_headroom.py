@@ -13,11 +13,10 @@ from quiesce.errors import OutOfPages
 from quiesce.kv.allocator import PageState
 from quiesce.worker.headroom import growth_pages, leaves_headroom
 
+from .asking import BOTH
 from .gate import Gate
 from .house import House, Member
 from .rig import PAGE, Rig, alone, prompt_ids
-
-BOTH = ("prefill-0", "decode-0")
 
 
 @given(st.integers(1, 99), st.integers(0, 99), st.integers(1, 9))
@@ -56,18 +55,14 @@ async def test_hand_offs_that_wait_starve_nobody(house: House, monkeypatch: pyte
     running = [house.desk.ask(prompt_ids(14, i), *BOTH, max_tokens=90) for i in range(2)]
     for ask in running:
         await ask.said(1)
-    engine: Any = prefill.worker.parts.engine
-    gate = Gate(engine.prefill_chunk)
-    engine.prefill_chunk = gate
+    gate = Gate.on(prefill.worker.parts.engine, "prefill_chunk")
     waiting = [house.desk.ask(prompt_ids(30, 5 + i), *BOTH, max_tokens=20) for i in range(8)]
     for ask in running:
-        assert await ask.end("decode-0") == "length"
-        assert ask.tokens == alone(ask.ids, 90)
+        await ask.answers(90)
     assert retracted == []
     gate.open()
     for ask in waiting:
-        assert await ask.end("decode-0") == "length"
-        assert ask.tokens == alone(ask.ids, 20)
+        await ask.answers(20)
     assert retracted == []
     await house.empty()
 
@@ -90,8 +85,7 @@ async def test_short_promises_retract_and_lose_nobody(house: House, monkeypatch:
     retracted = retractions(decode, monkeypatch)
     asks = [house.desk.ask(prompt_ids(20 + i, i), *BOTH, max_tokens=70) for i in range(8)]
     for ask in asks:
-        assert await ask.end("decode-0") == "length"
-        assert ask.tokens == alone(ask.ids, 70)
+        await ask.answers(70)
     assert retracted
     await house.empty()
 

@@ -7,12 +7,11 @@ from quiesce.protocol.messages import Abort, AbortAck, Bound, Envelope
 from quiesce.telemetry.metrics import Telemetry
 from quiesce.worker.abort_clock import MOST_KNOWN, AbortClock
 
-from .asking import Desk
+from .asking import BOTH, Desk
 from .gate import Gate
 from .house import House
 from .rig import prompt_ids
 
-BOTH = ("prefill-0", "decode-0")
 DECODE, PREFILL = Peer(0, Incarnation("a" * 32)), Peer(0, Incarnation("b" * 32))
 
 
@@ -51,9 +50,7 @@ async def test_a_write_under_way(house: House) -> None:
 async def test_a_chunk_being_computed(house: House) -> None:
     prefill = await house.prefill()
     await house.decode()
-    engine = prefill.worker.parts.engine
-    gate = Gate(engine.prefill_chunk)
-    engine.prefill_chunk = gate  # type: ignore[method-assign]
+    gate = Gate.on(prefill.worker.parts.engine, "prefill_chunk")
     ask = house.desk.ask(prompt_ids(40), *BOTH, max_tokens=6)
     await gate.reached()
     house.desk.cancel(ask, *BOTH)

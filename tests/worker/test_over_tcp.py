@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -19,38 +19,21 @@ from quiesce.control.stream import FrameStream
 from quiesce.errors import HandshakeRefused
 from quiesce.ids import Peer, mint_incarnation
 from quiesce.protocol.dispatch import ROUTER, Attach, Welcome, WorkerFrame
+from quiesce.trust.certificates import Leaf, make_certificates
 from quiesce.worker.greeting import hello_of
-from tests.control.trial import shows
+from tests.control.trial import HERE, directory, shows
 
-from .asking import is_empty
-from .house import House, Member
-from .rig import alone, prompt_ids
+from .asking import BOTH, is_empty
+from .house import Member
+from .rig import prompt_ids
 from .tcp_house import TcpHouse
-
-BOTH = ("prefill-0", "decode-0")
 
 
 @pytest.fixture(params=["tls", "insecure"])
-async def either(request: pytest.FixtureRequest) -> AsyncIterator[TcpHouse]:
-    with tempfile.TemporaryDirectory(prefix="q-", dir="/tmp") as directory:
-        house = TcpHouse(Path(directory), secure=request.param == "tls")
-        yield house
-        await house.close()
-
-
-@pytest.fixture
-async def hosts() -> AsyncIterator[TcpHouse]:
-    with tempfile.TemporaryDirectory(prefix="q-", dir="/tmp") as directory:
-        house = TcpHouse(Path(directory))
-        yield house
-        await house.close()
-
-
-async def serves(house: House) -> None:
-    ask = house.desk.ask(prompt_ids(30), *BOTH, max_tokens=6)
-    assert await ask.end("decode-0") == "length"
-    assert ask.tokens == alone(ask.ids, 6)
-    await house.empty()
+async def either(request: pytest.FixtureRequest, directory: Path) -> AsyncIterator[TcpHouse]:
+    house = TcpHouse(directory, secure=request.param == "tls")
+    yield house
+    await house.close()
 
 
 def life_of(member: Member[Any]) -> Peer:
@@ -63,16 +46,14 @@ def life_of(member: Member[Any]) -> Peer:
 async def test_a_hand_off_over_tcp_is_the_answer_of_one_engine(either: TcpHouse) -> None:
     await either.prefill()
     await either.decode()
-    await serves(either)
+    await either.serves()
 
 
 async def test_a_stream_that_breaks_in_a_transfer_frees_by_fence_and_comes_again(hosts: TcpHouse) -> None:
     """Decode shuts its door for the attempt; the late write is refused, and nobody waits for a proof of death."""
     prefill = await hosts.prefill()
     await hosts.decode()
-    prefill.writes.hold()
-    ask = hosts.desk.ask(prompt_ids(14), *BOTH, max_tokens=6)
-    await prefill.writes.held()
+    ask = await hosts.held(prefill, prompt_ids(14))
     hosts.cables["prefill-0"].cut()
     for worker in BOTH:
         assert await ask.end(worker) == "stream_lost"
@@ -82,7 +63,31 @@ async def test_a_stream_that_breaks_in_a_transfer_frees_by_fence_and_comes_again
     await hosts.empty()
     assert await hosts.desk.metric("decode-0", "quiesce_releases_total", 'proof="fenced"') == 1
     await hosts.desk.paired("decode-0", "prefill-0")
-    await serves(hosts)
+    await hosts.serves()
+
+
+def renew_decode(place: Path) -> None:
+    """By the CA that is there."""
+    for end in ("pem", "key"):
+        (place / f"decode-0.{end}").unlink()
+    make_certificates(place, [Leaf("decode-0", "decode/decode-0", HERE)], days=1)
+
+
+async def test_a_worker_whose_certificate_is_renewed_pairs_again_in_the_same_life(
+    hosts: TcpHouse, tmp_path: Path
+) -> None:
+    for name in ("ca.pem", "ca.key", "decode-0.pem", "decode-0.key"):
+        shutil.copy(directory("ours") / name, tmp_path / name)
+    await hosts.prefill()
+    own: Any = {"tls_cert": f"{tmp_path}/decode-0.pem", "tls_key": f"{tmp_path}/decode-0.key"}
+    decode = await hosts.decode(**own)
+    life = life_of(decode)
+    renew_decode(tmp_path)
+    hosts.cables["prefill-0"].cut()
+    await hosts.desk.until(lambda: hosts.desk.peers["decode-0"] == ())
+    await hosts.desk.paired("decode-0", "prefill-0")
+    assert life_of(decode) == life
+    await hosts.serves()
 
 
 async def test_a_frozen_network_loses_nothing_that_is_not_given_up(hosts: TcpHouse) -> None:
@@ -93,24 +98,21 @@ async def test_a_frozen_network_loses_nothing_that_is_not_given_up(hosts: TcpHou
     ask = hosts.desk.ask(prompt_ids(14), *BOTH, max_tokens=6)
     await hosts.desk.shows("decode-0", lambda view: len(view.rooms) == 1)
     cable.thaw()
-    assert await ask.end("decode-0") == "length"
-    assert ask.tokens == alone(ask.ids, 6)
+    await ask.answers(6)
     await hosts.empty()
 
 
 async def test_an_abort_in_a_frozen_network_is_fenced_and_the_late_write_refused(hosts: TcpHouse) -> None:
     prefill = await hosts.prefill()
     await hosts.decode()
-    prefill.writes.hold()
-    ask = hosts.desk.ask(prompt_ids(14), *BOTH, max_tokens=6)
-    await prefill.writes.held()
+    ask = await hosts.held(prefill, prompt_ids(14))
     hosts.cables["prefill-0"].freeze()
     hosts.desk.cancel(ask, "decode-0")
     await hosts.desk.shows("decode-0", is_empty)
     prefill.writes.let_go()
     hosts.cables["prefill-0"].thaw()
     await hosts.empty()
-    await serves(hosts)
+    await hosts.serves()
 
 
 # ---------------------------------------------------------------- lives
@@ -120,16 +122,14 @@ async def test_a_replaced_prefill_life_may_write_no_more(hosts: TcpHouse) -> Non
     """It may live on behind a partition: its write is refused at the receiver, and its successor serves."""
     first = await hosts.prefill()
     decode = await hosts.decode()
-    first.writes.hold()
-    ask = hosts.desk.ask(prompt_ids(14), *BOTH, max_tokens=6)
-    await first.writes.held()
+    ask = await hosts.held(first, prompt_ids(14))
     await hosts.prefill()
     assert await ask.end("decode-0") in {"stream_lost", "prefill_lost"}
     await hosts.desk.paired("decode-0", "prefill-0")
     assert decode.worker.intake.is_shut_out(life_of(first))
     first.writes.let_go()
     assert await first.quiet()
-    await serves(hosts)
+    await hosts.serves()
     hello = hello_of(first.worker.parts, decode.worker.intake.capabilities)
     assert "was fenced" in decode.worker.streams._why_not(TcpAddress("h", 1), hello)
 
@@ -138,7 +138,7 @@ async def test_a_replaced_decode_life_is_heard_no_more(hosts: TcpHouse) -> None:
     await hosts.prefill()
     first = await hosts.decode()
     await hosts.decode()
-    await serves(hosts)
+    await hosts.serves()
     prefill = hosts.members["prefill-0"]
     assert life_of(first) in prefill.worker.streams._replaced
     hello = hello_of(first.worker.parts, first.worker.intake.capabilities)
@@ -147,7 +147,7 @@ async def test_a_replaced_decode_life_is_heard_no_more(hosts: TcpHouse) -> None:
     with pytest.raises(HandshakeRefused, match="a later life of this worker has joined"):
         await offer(sock, hello, lambda theirs: first.worker.intake.describe(Peer(0, theirs.incarnation)))
     assert await hosts.desk.metric("prefill-0", "quiesce_refused_peers_total") > 0
-    await serves(hosts)
+    await hosts.serves()
 
 
 # ---------------------------------------------------------------- who may do what
@@ -178,17 +178,14 @@ async def test_peers_follow_the_workers_file(hosts: TcpHouse, tmp_path: Path, mo
     fresh.write_text(f'[prefill]\nprefill-0 = "{hosts.address_of("prefill-0")}"\n')
     fresh.replace(file)
     await hosts.desk.paired("decode-0", "prefill-0")
-    prefill.writes.hold()
-    ask = hosts.desk.ask(prompt_ids(14), *BOTH, max_tokens=6)
-    await prefill.writes.held()
+    ask = await hosts.held(prefill, prompt_ids(14))
     fresh.write_text("")
     fresh.replace(file)
     await hosts.desk.until(lambda: hosts.desk.peers["decode-0"] == ())
     refused = hosts.desk.ask(prompt_ids(14, 2), "decode-0", max_tokens=6)
     assert await refused.end("decode-0") == "pair_unavailable"
     prefill.writes.let_go()
-    assert await ask.end("decode-0") == "length"
-    assert ask.tokens == alone(ask.ids, 6)
+    await ask.answers(6)
     await hosts.empty()
 
 
@@ -200,7 +197,7 @@ PULL: dict[str, Any] = {"transfer": "pull"}
 async def test_decode_reads_as_it_is_written_to(either: TcpHouse) -> None:
     await either.prefill(**PULL)
     await either.decode(**PULL)
-    await serves(either)
+    await either.serves()
     assert await either.desk.metric("decode-0", "quiesce_reads_total", 'outcome="landed"') == 1
 
 
@@ -216,7 +213,7 @@ async def test_a_replaced_decode_life_reads_no_more(hosts: TcpHouse) -> None:
     outlet = hosts.members["prefill-0"].worker.outlet
     assert outlet._transport.is_dead(life_of(first))
     first.writes.let_go()
-    await serves(hosts)
+    await hosts.serves()
 
 
 async def test_a_pool_is_described_to_one_process_of_a_life(hosts: TcpHouse) -> None:

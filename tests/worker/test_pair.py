@@ -8,14 +8,11 @@ from quiesce.lab.faults import Step
 from quiesce.protocol.dispatch import Failed
 from quiesce.transport.placement import Placement, Placing
 
-from .asking import Ask, is_empty
+from .asking import BOTH, Ask, is_empty
 from .gate import Gate
 from .house import House
 from .requests import submit
 from .rig import PAGE, alone, prompt_ids
-
-BOTH = ("prefill-0", "decode-0")
-
 
 # ---------------------------------------------------------------- the happy path
 
@@ -36,8 +33,7 @@ async def test_the_digest_travels_and_verifies(house: House) -> None:
     await house.prefill(payload_digest="blake2b")
     decode = await house.decode(payload_digest="blake2b")
     ask = house.desk.ask(prompt_ids(30), *BOTH, max_tokens=6)
-    assert await ask.end("decode-0") == "length"
-    assert ask.tokens == alone(ask.ids, 6)
+    await ask.answers(6)
     assert decode.worker.parts.pool.metadata[0, 4:6].all()
 
 
@@ -62,8 +58,7 @@ async def test_pages_that_travel_one_by_one(house: House) -> None:
     await house.prefill(transfer_batch_pages=1)
     await house.decode()
     ask = house.desk.ask(prompt_ids(9 * PAGE + 1), *BOTH, max_tokens=6)
-    assert await ask.end("decode-0") == "length"
-    assert ask.tokens == alone(ask.ids, 6)
+    await ask.answers(6)
     assert await house.desk.metric("prefill-0", "quiesce_writes_total") == 10
 
 
@@ -129,9 +124,7 @@ async def test_an_id_stays_in_use_until_everything_of_it_is_gone(house: House) -
     """Cancelled, but its write is still under way: a second request must not take the first one's place."""
     prefill = await house.prefill()
     await house.decode()
-    prefill.writes.hold()
-    ask = house.desk.ask(prompt_ids(40), *BOTH, max_tokens=6)
-    await prefill.writes.held()
+    ask = await house.held(prefill, prompt_ids(40))
     house.desk.cancel(ask, *BOTH)
     await house.desk.shows("decode-0", lambda view: view.pages["held"] > 0)
     house.desk.streams["prefill-0"].send(submit(ask.ids, ask.request, 77, max_tokens=6))
@@ -157,9 +150,7 @@ async def test_abort_while_waiting_for_pages_at_decode(house: House) -> None:
     """The first in the queue leaves: the next one, which fits, does not wait for pages to come back."""
     prefill = await house.prefill()
     await house.decode(pool_tokens=64, context_length=64)
-    prefill.writes.hold()
-    first = house.desk.ask(prompt_ids(40, 1), *BOTH, max_tokens=6)
-    await prefill.writes.held()
+    first = await house.held(prefill, prompt_ids(40, 1))
     too_large = house.desk.ask(prompt_ids(40, 2), *BOTH, max_tokens=6)
     small = house.desk.ask(prompt_ids(8, 3), *BOTH, max_tokens=6)
     await small.accepted("decode-0")
@@ -174,9 +165,7 @@ async def test_abort_while_waiting_for_pages_at_decode(house: House) -> None:
 async def test_abort_while_waiting_for_pages_at_prefill(house: House) -> None:
     prefill = await house.prefill(pool_tokens=64, context_length=64)
     await house.decode()
-    prefill.writes.hold()
-    first = house.desk.ask(prompt_ids(40, 1), *BOTH, max_tokens=6)
-    await prefill.writes.held()
+    first = await house.held(prefill, prompt_ids(40, 1))
     too_large = house.desk.ask(prompt_ids(40, 2), *BOTH, max_tokens=6)
     small = house.desk.ask(prompt_ids(8, 3), *BOTH, max_tokens=6)
     await house.desk.shows("prefill-0", lambda view: [room.state for room in view.rooms].count("waiting") == 2)
@@ -194,8 +183,7 @@ async def test_abort_while_computing(house: House, who: tuple[str, ...]) -> None
     prefill = await house.prefill()
     await house.decode()
     engine = prefill.worker.parts.engine
-    gate = Gate(engine.prefill_chunk)
-    engine.prefill_chunk = gate  # type: ignore[method-assign]
+    gate = Gate.on(engine, "prefill_chunk")
     ask = house.desk.ask(prompt_ids(40), *BOTH, max_tokens=6)
     await gate.reached()
     house.desk.cancel(ask, *who)

@@ -27,7 +27,7 @@ class Heard:
 def test_a_prefill_worker_that_cannot_be_reached_keeps_no_other_away(caplog: pytest.LogCaptureFixture) -> None:
     settings = WorkerSettings(role="decode", name="d", listen="tcp://127.0.0.1:1", transport="tcp", insecure=True)
     parts: Any = SimpleNamespace(settings=settings, security=load_security(None, None, None, insecure=True))
-    near, far = parse_address("tcp://127.0.0.1:2"), parse_address("tcp://127.1:3")
+    near, far = parse_address("tcp://127.0.0.1:2"), parse_address("tcp://10.0.0.2:3")
     heard = Heard()
     hear_of(parts, cast("Any", heard), "tcp://127.0.0.1:9", {near: "prefill-0", far: "prefill-1"})
     assert heard.places == {near: "prefill-0"}

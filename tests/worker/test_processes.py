@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import tempfile
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -14,22 +11,11 @@ from quiesce.lab.fault_socket import FaultControl
 from quiesce.lab.faults import Held, Hold, Landed, LetGo
 from quiesce.protocol.dispatch import WorkerSnapshot
 
-from .asking import Ask
+from .asking import BOTH, Ask
 from .rig import alone, prompt_ids
 from .workers import Workers
 
 pytestmark = pytest.mark.slow
-
-BOTH = ("prefill-0", "decode-0")
-
-
-@pytest.fixture
-async def workers() -> AsyncIterator[Workers]:
-    # Not tmp_path: a socket's path has 107 bytes at most.
-    with tempfile.TemporaryDirectory(prefix="q-", dir="/tmp") as directory:
-        workers = Workers(Path(directory))
-        yield workers
-        await workers.close()
 
 
 async def held_write(workers: Workers) -> tuple[Ask, FaultControl]:
@@ -39,14 +25,6 @@ async def held_write(workers: Workers) -> tuple[Ask, FaultControl]:
     ask = workers.desk.ask(prompt_ids(14), *BOTH, max_tokens=6)
     await faults.wait_for(Held)
     return ask, faults
-
-
-async def serves(workers: Workers) -> None:
-    """Both halves work, and give everything back."""
-    ask = workers.desk.ask(prompt_ids(30), *BOTH, max_tokens=6)
-    assert await ask.end("decode-0") == "length"
-    assert ask.tokens == alone(ask.ids, 6)
-    await workers.empty()
 
 
 async def released(workers: Workers, proof: str) -> float:
@@ -72,7 +50,7 @@ async def test_prefill_killed_in_a_transfer(workers: Workers) -> None:
     await workers.prefill()
     assert workers.desk.welcomes["prefill-0"].incarnation != first
     await workers.desk.paired("decode-0", "prefill-0")
-    await serves(workers)
+    await workers.serves()
 
 
 async def test_decode_killed_in_a_transfer(workers: Workers) -> None:
@@ -86,7 +64,7 @@ async def test_decode_killed_in_a_transfer(workers: Workers) -> None:
     await workers.empty("prefill-0")
     await workers.decode()
     await workers.desk.paired("decode-0", "prefill-0")
-    await serves(workers)
+    await workers.serves()
 
 
 async def test_decode_killed_while_it_generates_and_while_others_wait(workers: Workers) -> None:
@@ -122,7 +100,7 @@ async def test_a_frozen_writer_is_quarantined_until_it_goes_on(workers: Workers)
     await faults.order(LetGo())
     await workers.empty()
     assert (await released(workers, "drained"), await released(workers, "fenced")) == (1, 0)
-    await serves(workers)
+    await workers.serves()
 
 
 async def test_a_frozen_writer_is_killed_when_policy_says_so(workers: Workers) -> None:
@@ -166,7 +144,7 @@ async def test_too_much_quarantine_begins_a_new_life(workers: Workers) -> None:
     await workers.empty("prefill-0")
     await workers.decode()
     await workers.desk.paired("decode-0", "prefill-0")
-    await serves(workers)
+    await workers.serves()
 
 
 # ---------------------------------------------------------------- told to stop

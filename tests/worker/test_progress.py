@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import tempfile
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 from quiesce.lab.faults import Held, Hold, LetGo
 from quiesce.worker.push_outlet import PushOutlet
 
-from .asking import Desk
+from .asking import BOTH, Desk
 from .gate import LONG_S, Gate
 from .house import House
-from .rig import alone, prompt_ids
+from .rig import prompt_ids
 from .workers import Workers
-
-BOTH = ("prefill-0", "decode-0")
 
 
 async def traced(desk: Desk, holds: Callable[[list[str]], bool]) -> None:
@@ -45,15 +41,12 @@ async def test_who_is_computed_and_who_waits_for_its_turn(house: House) -> None:
     """Both are heard of, again and again; a hand-off that is complete is not, and leaves no clock behind."""
     prefill = await house.prefill()
     await house.decode()
-    engine = prefill.worker.parts.engine
-    gate = Gate(engine.prefill_chunk)
-    engine.prefill_chunk = gate  # type: ignore[method-assign]
+    gate = Gate.on(prefill.worker.parts.engine, "prefill_chunk")
     asks = [house.desk.ask(prompt_ids(14, i), *BOTH, max_tokens=6) for i in range(2)]
     await traced(house.desk, lambda lines: all(heard_of(lines, attempt) >= 3 for attempt in (1, 2)))
     gate.open()
     for ask in asks:
-        assert await ask.end("decode-0") == "length"
-        assert ask.tokens == alone(ask.ids, 6)
+        await ask.answers(6)
     await house.empty()
     outlet = prefill.worker.outlet
     assert isinstance(outlet, PushOutlet)
@@ -68,8 +61,7 @@ async def test_an_engine_that_hangs_is_not_vouched_for(house: House) -> None:
     prefill = await house.prefill(handoff_timeout_s=0.1)
     await house.decode(handoff_timeout_s=0.3)
     engine = prefill.worker.parts.engine
-    gate = Gate(engine.prefill_chunk)
-    engine.prefill_chunk = gate  # type: ignore[method-assign]
+    gate = Gate.on(engine, "prefill_chunk")
     asks = [house.desk.ask(prompt_ids(14, i), *BOTH, max_tokens=6) for i in range(2)]
     for ask in asks:
         assert await ask.end("decode-0") == "handoff_timeout"
@@ -78,15 +70,6 @@ async def test_an_engine_that_hangs_is_not_vouched_for(house: House) -> None:
 
 
 # ---------------------------------------------------------------- processes
-
-
-@pytest.fixture
-async def workers() -> AsyncIterator[Workers]:
-    # Not tmp_path: a socket's path has 107 bytes at most.
-    with tempfile.TemporaryDirectory(prefix="q-", dir="/tmp") as directory:
-        workers = Workers(Path(directory))
-        yield workers
-        await workers.close()
 
 
 @pytest.mark.slow
@@ -99,8 +82,7 @@ async def test_long_work_is_told_from_a_frozen_worker(workers: Workers) -> None:
     await faults.wait_for(Held)
     await traced(workers.desk, lambda lines: heard_of(lines, 1) >= 9)
     await faults.order(LetGo())
-    assert await long.end("decode-0") == "length"
-    assert long.tokens == alone(long.ids, 6)
+    await long.answers(6)
     await faults.order(Hold())
     frozen = workers.desk.ask(prompt_ids(14, 1), *BOTH, max_tokens=6)
     await faults.wait_for(Held)

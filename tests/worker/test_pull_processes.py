@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import signal
-import tempfile
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,23 +10,13 @@ import pytest
 from quiesce.lab.fault_socket import FaultControl
 from quiesce.lab.faults import Held, Hold, LetGo
 
-from .asking import Ask, is_empty
-from .rig import alone, prompt_ids
+from .asking import BOTH, Ask, is_empty
+from .rig import prompt_ids
 from .workers import Workers
 
 pytestmark = pytest.mark.slow
 
-BOTH = ("prefill-0", "decode-0")
 PULL: dict[str, Any] = {"transport": "tcp", "transfer": "pull"}
-
-
-@pytest.fixture
-async def workers() -> AsyncIterator[Workers]:
-    # Not tmp_path: a socket's path has 107 bytes at most.
-    with tempfile.TemporaryDirectory(prefix="q-", dir="/tmp") as directory:
-        workers = Workers(Path(directory))
-        yield workers
-        await workers.close()
 
 
 async def held_read(workers: Workers, at: str, seed: int = 0) -> tuple[Ask, FaultControl]:
@@ -39,13 +26,6 @@ async def held_read(workers: Workers, at: str, seed: int = 0) -> tuple[Ask, Faul
     ask = workers.desk.ask(prompt_ids(14, seed), *BOTH, max_tokens=6)
     await faults.wait_for(Held)
     return ask, faults
-
-
-async def serves(workers: Workers) -> None:
-    ask = workers.desk.ask(prompt_ids(30), *BOTH, max_tokens=6)
-    assert await ask.end("decode-0") == "length"
-    assert ask.tokens == alone(ask.ids, 6)
-    await workers.empty()
 
 
 async def released(workers: Workers, worker: str, proof: str) -> float:
@@ -62,7 +42,7 @@ async def test_prefill_killed_while_a_read_is_served(workers: Workers) -> None:
     assert (await released(workers, "decode-0", "drained"), await released(workers, "decode-0", "fenced")) == (1, 0)
     await workers.prefill(**PULL)
     await workers.desk.paired("decode-0", "prefill-0")
-    await serves(workers)
+    await workers.serves()
 
 
 async def test_prefill_killed_before_a_read_leaves(workers: Workers) -> None:
@@ -86,7 +66,7 @@ async def test_decode_killed_while_it_reads(workers: Workers) -> None:
     assert await released(workers, "prefill-0", "fenced") == 1
     await workers.decode(**PULL)
     await workers.desk.paired("decode-0", "prefill-0")
-    await serves(workers)
+    await workers.serves()
 
 
 async def test_a_prefill_that_stands_still_holds_decodes_pages_until_its_own_endpoint_is_closed(
@@ -102,7 +82,7 @@ async def test_a_prefill_that_stands_still_holds_decodes_pages_until_its_own_end
     workers.signal("prefill-0", signal.SIGCONT)
     faults.tell(LetGo())
     await workers.empty("prefill-0")
-    await serves(workers)
+    await workers.serves()
 
 
 async def test_a_worker_that_drains_waits_for_its_reads(workers: Workers) -> None:
@@ -111,7 +91,6 @@ async def test_a_worker_that_drains_waits_for_its_reads(workers: Workers) -> Non
     workers.signal("prefill-0", signal.SIGTERM)
     await workers.desk.until(lambda: not workers.desk.ready["prefill-0"])
     await faults.order(LetGo())
-    assert await ask.end("decode-0") == "length"
-    assert ask.tokens == alone(ask.ids, 6)
+    await ask.answers(6)
     assert await workers.ended("prefill-0") == 0
     await workers.desk.shows("decode-0", is_empty)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -42,6 +41,7 @@ from quiesce.protocol.receiver_io import (
     Verify,
 )
 from quiesce.telemetry.metrics import Telemetry
+from quiesce.transport.contract import OnDead
 from quiesce.worker.handoff import Handoff
 from quiesce.worker.intake import DecodeInput
 from quiesce.worker.landing import DirectLanding
@@ -82,13 +82,7 @@ class FakeReceiver:
     def disarm(self, tag: PageTag) -> None:
         self.disarmed.append(tag)
 
-    def watch(
-        self,
-        peer: Peer,
-        pidfd: int,
-        on_dead: Callable[[Peer], None],
-        loop: asyncio.AbstractEventLoop,
-    ) -> None: ...
+    def watch(self, peer: Peer, pidfd: int, on_dead: OnDead, loop: asyncio.AbstractEventLoop) -> None: ...
 
     def kill(self, peer: Peer) -> None:
         if not self.may_kill:
@@ -150,6 +144,9 @@ class Desk:
 
     def pool_changed(self) -> None:
         self.did.append(("freed", None))
+
+    def breach(self, prefill: Peer, problem: str) -> None:
+        self.did.append(("breach", prefill))
 
     def count(self, state: PageState) -> int:
         return self.allocator.counts()[state.name.lower()]

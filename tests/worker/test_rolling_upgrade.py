@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,31 +18,14 @@ from quiesce.control.tcp_listener import TcpListener, open_listener
 from quiesce.protocol.hello import PROTOCOL_VERSION, Hello
 from tests.control.trial import shows
 
-from .rig import alone, prompt_ids
 from .tcp_house import TcpHouse
 
 TOMORROW = PROTOCOL_VERSION + 1
-BOTH = ("prefill-0", "decode-0")
 
 
 def of_tomorrow(worker: str, role: str) -> dict[str, Any]:
     """HELLO as a later version may say it: other fields, other types, and the three that every version has."""
     return {"type": "hello", "version": TOMORROW, "worker": worker, "role": {"is": role}, "shards": [1, 2], "nonce": 7}
-
-
-@pytest.fixture
-async def hosts() -> AsyncIterator[TcpHouse]:
-    with tempfile.TemporaryDirectory(prefix="q-", dir="/tmp") as directory:
-        house = TcpHouse(Path(directory))
-        yield house
-        await house.close()
-
-
-async def serves(house: TcpHouse) -> None:
-    ask = house.desk.ask(prompt_ids(30), *BOTH, max_tokens=6)
-    assert await ask.end("decode-0") == "length"
-    assert ask.tokens == alone(ask.ids, 6)
-    await house.empty()
 
 
 def reasons(caplog: pytest.LogCaptureFixture, message: str) -> set[str]:
@@ -65,7 +45,7 @@ async def test_a_decode_worker_of_tomorrow_is_told_why_and_the_old_pair_serves(
         sock.close()
         differs = f"protocol version differs: prefill-0 has {PROTOCOL_VERSION}, decode-1 has {TOMORROW}"
         assert refusal.reason == differs
-        await serves(hosts)
+        await hosts.serves()
     assert reasons(caplog, "a decode worker was not joined") == {differs}
     told = [record for record in caplog.records if record.getMessage() == "a decode worker was not joined"]
     assert len(told) == 1, "said once"
@@ -95,7 +75,7 @@ async def test_a_prefill_worker_of_tomorrow_is_told_why_and_the_old_pair_serves(
     differs = f"protocol version differs: decode-0 has {PROTOCOL_VERSION}, prefill-1 has {TOMORROW}"
     assert await asyncio.wait_for(tomorrow.heard.get(), 20) == differs
     await hosts.desk.until(lambda: hosts.desk.troubles.get("decode-0") == (("prefill-1", differs),))
-    await serves(hosts)
+    await hosts.serves()
     assert await hosts.desk.metric("decode-0", "quiesce_refused_peers_total") > 0
     assert (await hosts.desk.snapshot("decode-0")).troubles == (("prefill-1", differs),)
     await listener.stop()
@@ -114,4 +94,4 @@ async def test_why_two_workers_do_not_fit_is_told_to_whoever_asks(hosts: TcpHous
     await hosts.prefill()
     await hosts.desk.paired("decode-0", "prefill-0")
     await hosts.desk.until(lambda: hosts.desk.troubles["decode-0"] == ())
-    await serves(hosts)
+    await hosts.serves()

@@ -122,6 +122,9 @@ class Desk:
     def request_done(self, request: RequestId) -> None:
         self.did.append(("done", request))
 
+    def breach(self, decode: Peer, problem: str) -> None:
+        self.did.append(("breach", decode))
+
 
 def launch(write: int = 1, first: int = 0, pages: int = 3, *, last: bool = False, lease: Lease = LEASE) -> Launch:
     return Launch(KEY, R, write, first, pages, lease, last, 9 if last else -1)
@@ -180,12 +183,13 @@ def test_a_write_without_a_destination_is_quiesced() -> None:
 
 
 @pytest.mark.parametrize("runs", [b"\7" * 8, pack_runs(np.array([2, 2])), pack_runs(np.array([7, 8, 1]))])
-def test_a_nonsense_lease_fails_its_attempt_only(runs: bytes) -> None:
+def test_a_nonsense_lease_fails_its_attempt_and_ends_the_stream(runs: bytes) -> None:
     """Pages outside the pool, or twice, come from a peer: its write settles, and no exception leaves the machine."""
     desk = Desk()
     desk.executor.carry_out(launch(write=3, lease=Lease(PageTag(77), 3, runs, 1)))
     assert desk.fed.get_nowait() == WriteSettled(KEY, 3, Outcome.FAILED_QUIESCED)
     assert desk.transport.writes == []
+    assert ("breach", KEY.decode) in desk.did
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))

@@ -21,12 +21,11 @@ from quiesce.worker.decode import DecodeWorker
 from quiesce.worker.greeting import hello_of
 from quiesce.worker.landing_space import landing_pool
 
-from .asking import Ask
+from .asking import BOTH, Ask
 from .gate import Gate
 from .house import House, Member
-from .rig import PAGE, alone, prompt_ids
+from .rig import PAGE, prompt_ids
 
-BOTH = ("prefill-0", "decode-0")
 STAGED: dict[str, Any] = {"landing": "staged"}
 POOLED: dict[str, Any] = {**STAGED, "landing_space": landing_pool}
 PAGE_BYTES = PAGE * 256
@@ -38,16 +37,9 @@ async def pair(house: House, **changes: Any) -> tuple[Member[Any], Member[Decode
     return await house.prefill(**STAGED, transfer_threads=6), await house.decode(**POOLED, **changes)
 
 
-async def answers(ask: Ask, max_tokens: int = 6) -> None:
-    assert await ask.end("decode-0") == "length"
-    assert ask.tokens == alone(ask.ids, max_tokens)
-
-
 async def aborted_mid_write(house: House, prefill: Member[Any], n_tokens: int = 14) -> Ask:
     """Its client leaves while its first write is held."""
-    prefill.writes.hold()
-    ask = house.desk.ask(prompt_ids(n_tokens, 9), *BOTH, max_tokens=6)
-    await prefill.writes.held()
+    ask = await house.held(prefill, prompt_ids(n_tokens, 9))
     house.desk.cancel(ask, *BOTH)
     return ask
 
@@ -63,7 +55,7 @@ def has_landing(**pages: int) -> Callable[[WorkerSnapshot], bool]:
 async def test_an_answer_equals_the_solo_one(house: House, length: int) -> None:
     await pair(house)
     ask = house.desk.ask(prompt_ids(length), *BOTH, max_tokens=12)
-    await answers(ask, 12)
+    await ask.answers(12)
     await house.empty()
     view = await house.desk.snapshot("decode-0")
     assert view.landing == {"free": CONTEXT_PAGES, "reserved": 0, "held": 0, "quarantined": 0}
@@ -89,9 +81,9 @@ async def test_a_second_turn_shares_what_was_copied(house: House) -> None:
     """Copied pages bear tags of the pool's own: whoever shares them finds what they expect."""
     await pair(house)
     first = house.desk.ask(prompt_ids(5 * PAGE), *BOTH, max_tokens=PAGE)
-    await answers(first, PAGE)
+    await first.answers(PAGE)
     again = house.desk.ask(np.append(first.ids, first.tokens).astype(np.int32), *BOTH, max_tokens=6)
-    await answers(again)
+    await again.answers(6)
     assert await house.desk.metric("decode-0", "quiesce_prefix_hits_total") == 1
     assert await house.desk.metric("decode-0", "quiesce_tag_mismatches_total") == 0
 
@@ -122,7 +114,7 @@ async def test_a_write_after_the_copy_changes_nothing(house: House, monkeypatch:
         source.kv[:] = np.float32(np.nan)
 
     monkeypatch.setattr(COPY, copy_then_spoil)
-    await answers(house.desk.ask(prompt_ids(30), *BOTH, max_tokens=6))
+    await house.desk.ask(prompt_ids(30), *BOTH, max_tokens=6).answers(6)
 
 
 # ---------------------------------------------------------------- holds
@@ -138,7 +130,7 @@ async def test_a_hold_keeps_no_page_of_the_pool(house: House) -> None:
     assert await house.desk.metric("decode-0", "quiesce_pages", 'state="held"') == 0
     assert await house.desk.metric("decode-0", "quiesce_landing_pages", 'state="held"') == 4
     whole = house.desk.ask(prompt_ids(200), *BOTH, max_tokens=56)  # every page of the pool
-    await answers(whole, 56)
+    await whole.answers(56)
     assert (await house.desk.snapshot("decode-0")).landing["held"] == 4
     prefill.writes.let_go()
     await house.desk.shows("decode-0", has_landing(free=CONTEXT_PAGES))
@@ -173,9 +165,9 @@ async def test_others_decode_while_a_copy_is_at_work(house: House, monkeypatch: 
     monkeypatch.setattr(COPY, gate)
     copied = house.desk.ask(prompt_ids(14, 1), *BOTH, max_tokens=6)
     await gate.reached()
-    await answers(running, 100)
+    await running.answers(100)
     gate.open()
-    await answers(copied)
+    await copied.answers(6)
 
 
 async def test_without_proof_landing_pages_are_given_away_and_the_pool_is_not_reached(house: House) -> None:
@@ -189,7 +181,7 @@ async def test_without_proof_landing_pages_are_given_away_and_the_pool_is_not_re
     prefill.writes.let_go()
     await prefill.writes.landed()
     assert (decode.worker.parts.pool.kv[:3] == before).all()
-    await answers(victim, 100)
+    await victim.answers(100)
     assert await house.desk.metric("decode-0", "quiesce_tag_mismatches_total") == 0
 
 
@@ -209,7 +201,7 @@ async def test_who_finds_no_landing_page_free_waits_in_turn(house: House) -> Non
     assert view.pages["free"] == decode.worker.parts.pool.pages
     prefill.writes.let_go()
     for ask in (large, small):
-        await answers(ask)
+        await ask.answers(6)
     await house.empty()
 
 
@@ -221,7 +213,7 @@ async def test_a_prompt_that_can_never_land_is_refused_before_anything_exists(ho
     failed = next(frame for _, frame in ask.heard if isinstance(frame, Failed))
     assert failed.rejected
     assert f"prompts of at most {10 * PAGE} tokens" in failed.failure.message
-    await answers(house.desk.ask(prompt_ids(10 * PAGE), *BOTH, max_tokens=6))
+    await house.desk.ask(prompt_ids(10 * PAGE), *BOTH, max_tokens=6).answers(6)
 
 
 async def test_quarantine_counts_against_what_it_lies_in(house: House) -> None:
@@ -241,7 +233,7 @@ async def test_a_prompt_that_quarantine_leaves_no_landing_for_is_refused(house: 
     await house.desk.shows("decode-0", has_landing(quarantined=50))
     ask = house.desk.ask(prompt_ids(100), "decode-0", max_tokens=6)
     assert await ask.end("decode-0") == "pool_quarantined"
-    await answers(house.desk.ask(prompt_ids(14), *BOTH, max_tokens=6))
+    await house.desk.ask(prompt_ids(14), *BOTH, max_tokens=6).answers(6)
     prefill.writes.let_go()
     await house.empty()
 
@@ -264,5 +256,5 @@ async def test_many_at_once_in_little_landing(house: House) -> None:
     await pair(house, landing_bytes=CONTEXT_PAGES * PAGE_BYTES, pool_tokens=512)
     asks = [house.desk.ask(prompt_ids(60 + 13 * (i % 7), i), *BOTH, max_tokens=20) for i in range(12)]
     for ask in asks:
-        await answers(ask, 20)
+        await ask.answers(20)
     await house.empty()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
+from quiesce.control.address import Address
 from quiesce.control.connection import Identity
 from quiesce.control.frames import encode
 from quiesce.control.handshake import offer
@@ -23,21 +25,14 @@ from quiesce.protocol.hello import Hello
 from quiesce.protocol.messages import Abort, Bound, Envelope, Lease, OpenAttempts, Publish
 from quiesce.transport.shm import SHM_CAPABILITIES
 from quiesce.worker import decode_streams
+from quiesce.worker.breaches import MOST_BREACHES
 from quiesce.worker.greeting import hello_of
 from quiesce.worker.peers import parse_peers
+from quiesce.worker.prefill_streams import PrefillStreams
 
+from .asking import BOTH
 from .house import House, Member
-from .rig import alone, prompt_ids
-
-BOTH = ("prefill-0", "decode-0")
-
-
-async def serves(house: House) -> None:
-    ask = house.desk.ask(prompt_ids(14), *BOTH, max_tokens=6)
-    assert await ask.end("decode-0") == "length"
-    assert ask.tokens == alone(ask.ids, 6)
-    await house.empty()
-
+from .rig import prompt_ids
 
 # ---------------------------------------------------------------- routers
 
@@ -56,7 +51,7 @@ async def test_a_router_that_talks_nonsense_is_disconnected(house: House, worker
         async with asyncio.timeout(20):
             while await loop.sock_recv(sock, 1 << 16):
                 pass
-    await serves(house)
+    await house.serves()
 
 
 async def test_a_first_frame_of_nonsense_is_refused(house: House) -> None:
@@ -66,7 +61,7 @@ async def test_a_first_frame_of_nonsense_is_refused(house: House) -> None:
     with sock, contextlib.suppress(ConnectionResetError):
         await asyncio.get_running_loop().sock_sendall(sock, b"GET / HTTP/1.1\r\n\r\n")
         assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(sock, 1), 20) == b""
-    await serves(house)
+    await house.serves()
 
 
 async def test_the_last_words_reach_a_router_that_reads_slowly(house: House) -> None:
@@ -125,7 +120,7 @@ async def test_who_does_not_fit_is_refused_with_the_reason(house: House, field: 
     decode = await house.decode()
     with pytest.raises(HandshakeRefused, match=reason):
         await join(house, decode, hello_as(decode, **{field: value}))
-    await serves(house)
+    await house.serves()
 
 
 async def test_memory_that_is_not_as_described_is_refused(house: House) -> None:
@@ -139,7 +134,7 @@ async def test_memory_that_is_not_as_described_is_refused(house: House) -> None:
     stream = FrameStream(sock, wire.decode, "prefill-0")
     assert await asyncio.wait_for(stream.receive(), 20) is None
     stream.close()
-    await serves(house)
+    await house.serves()
 
 
 async def test_a_decode_that_speaks_for_another_life_is_disconnected(house: House) -> None:
@@ -153,7 +148,45 @@ async def test_a_decode_that_speaks_for_another_life_is_disconnected(house: Hous
     stream.send(Envelope(victim, to, Attempt(1), Abort(), OpenAttempts(Attempt(2))))
     assert await asyncio.wait_for(stream.receive(), 20) is None
     stream.close()
-    await serves(house)
+    await house.serves()
+
+
+async def test_a_decode_life_that_breaks_the_protocol_again_and_again_is_refused(house: House) -> None:
+    prefill = await house.prefill()
+    decode = await house.decode()
+    hello = hello_as(decode)
+    to = Peer(0, prefill.worker.parts.incarnation)
+    for _ in range(MOST_BREACHES):
+        stream = await join(house, decode, hello)
+        stream.send(Envelope(Peer(0, hello.incarnation), to, Attempt(1), Bound()))
+        stream.send(Envelope(Peer(1, hello.incarnation), to, Attempt(0), Bound()))
+        assert await asyncio.wait_for(stream.receive(), 20) is None
+        stream.close()
+    with pytest.raises(HandshakeRefused, match=r"broke the protocol 3 times .* attempt is out of bounds: '0'"):
+        await join(house, decode, hello)
+    assert await house.desk.metric("prefill-0", "quiesce_protocol_breaches_total") == MOST_BREACHES
+    await house.serves()
+
+
+async def test_trouble_that_goes_to_and_fro_is_logged_once(
+    house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A network that is down: a dial is not answered, the next one is told that there is no route."""
+    ways, tried, enough = ("it does not answer", "No route to host"), itertools.count(), asyncio.Event()
+
+    async def fails(streams: PrefillStreams, address: Address) -> tuple[bool, str]:
+        if (number := next(tried)) == 6:
+            enough.set()
+            await asyncio.Event().wait()
+        return False, ways[number % 2]
+
+    monkeypatch.setattr(PrefillStreams, "_try", fails)
+    monkeypatch.setattr("quiesce.worker.prefill_streams.backoff_s", lambda *_, **__: 0.0)
+    await house.decode()
+    await enough.wait()
+    logged = [vars(each)["ids"]["reason"] for each in caplog.records if "cannot be used" in each.message]
+    assert tuple(logged) == ways
+    await house.desk.until(lambda: house.desk.troubles["decode-0"] == (("prefill-0", ways[1]),))
 
 
 async def test_a_prefill_that_speaks_for_another_life_is_disconnected(house: House) -> None:
@@ -165,7 +198,7 @@ async def test_a_prefill_that_speaks_for_another_life_is_disconnected(house: Hou
     stream.send(Envelope(Peer(0, mint_incarnation()), to, Attempt(1), Bound()))
     await house.desk.until(lambda: house.desk.peers["decode-0"] == ())
     await house.desk.paired("decode-0", "prefill-0")
-    await serves(house)
+    await house.serves()
 
 
 async def test_a_second_stream_of_the_same_life_replaces_the_first(house: House) -> None:
@@ -178,7 +211,7 @@ async def test_a_second_stream_of_the_same_life_replaces_the_first(house: House)
     assert await asyncio.wait_for(first.receive(), 20) is None
     first.close()
     second.close()
-    await serves(house)
+    await house.serves()
 
 
 # ---------------------------------------------------------------- a lost pair
@@ -188,9 +221,7 @@ async def test_a_waiting_request_fails_when_its_prefill_is_gone(house: House) ->
     """It was admitted and waits for pages; at its turn there is nobody to publish to."""
     here, gone = await house.prefill("prefill-0"), await house.prefill("prefill-1")
     await house.decode("decode-0", ("prefill-0", "prefill-1"), pool_tokens=64, context_length=64)
-    here.writes.hold()
-    first = house.desk.ask(prompt_ids(40, 1), *BOTH, max_tokens=6)
-    await here.writes.held()
+    first = await house.held(here, prompt_ids(40, 1))
     second = house.desk.ask(prompt_ids(40, 2), "prefill-1", "decode-0", prefill="prefill-1", max_tokens=6)
     await second.accepted("decode-0")
     gone.path.unlink()
@@ -210,8 +241,7 @@ async def test_a_lost_tag_ends_one_answer_and_nothing_else(house: House) -> None
     decode.worker.parts.pool.tags[next(iter(decode.worker.handoffs.values())).lease.pages[0]] = 1
     assert await victim.end("decode-0") == "context_changed"
     beside = house.desk.ask(prompt_ids(14, 2), *BOTH, max_tokens=6)
-    assert await beside.end("decode-0") == "length"
-    assert beside.tokens == alone(beside.ids, 6)
+    await beside.answers(6)
     view = await house.desk.shows("decode-0", lambda view: not view.running)
     assert view.pages["quarantined"] >= 4
     assert view.pages["quarantined"] + view.pages["free"] + view.pages["cached"] == decode.worker.parts.pool.pages
@@ -256,7 +286,7 @@ async def test_a_prefix_of_no_whole_pages_is_refused(house: House) -> None:
     stream.send(Envelope(me, there, Attempt(1), publish, OpenAttempts(Attempt(2), (Attempt(1),))))
     assert await ask.end("prefill-0") == "held_tokens_refused"
     stream.close()
-    await serves(house)
+    await house.serves()
 
 
 async def test_a_life_is_one_processs(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,4 +297,4 @@ async def test_a_life_is_one_processs(house: House, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(decode_streams, "identity_of", lambda sock: Identity("process 1"))
     with pytest.raises(HandshakeRefused, match="belongs to another process"):
         await join(house, decode, mine)
-    await serves(house)
+    await house.serves()

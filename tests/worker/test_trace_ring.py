@@ -11,10 +11,9 @@ from quiesce.protocol.receiver_io import Attach, Finished, Minted
 from quiesce.worker.driver import Driver
 from quiesce.worker.trace_ring import MOST_LINE_CHARS, MOST_STEPS, TraceRing
 
+from .asking import BOTH
 from .house import House
 from .rig import prompt_ids
-
-BOTH = ("prefill-0", "decode-0")
 
 
 def test_it_keeps_the_last_steps() -> None:

@@ -12,9 +12,10 @@ from typing import Any
 from quiesce.errors import PeerUnusable
 from quiesce.lab.fault_socket import FaultControl
 
-from .asking import Desk, is_empty
+from .asking import BOTH, Desk, is_empty
 from .gate import LONG_S
 from .requests import SMALL
+from .rig import prompt_ids
 
 PROGRAM = ("quiesce.lab.worker",)
 
@@ -85,8 +86,13 @@ class Workers:
         self.signal(name, signal.SIGKILL)
         assert await self.ended(name) == -signal.SIGKILL
 
+    async def serves(self) -> None:
+        """Both halves work, and give everything back."""
+        await self.desk.ask(prompt_ids(30), *BOTH, max_tokens=6).answers(6)
+        await self.empty()
+
     async def empty(self, *names: str) -> None:
-        for name in names or ("prefill-0", "decode-0"):
+        for name in names or BOTH:
             await self.desk.shows(name, is_empty)
 
     async def close(self) -> None:

@@ -186,11 +186,24 @@ class Detokenized(msgspec.Struct, frozen=True):
     prompt: str
 
 
+class Objection(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A worker whose registration is refused, or, with `peer`, one that does not fit that worker. `since` is UTC."""
+
+    worker: str
+    reason: str
+    peer: str = ""
+    since: str = ""
+
+
 class Status(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Of `/health`, `/readiness`, `/abort_request` and `/flush_cache`; `reason` says what is missing."""
+    """Of `/health`, `/readiness`, `/abort_request` and `/flush_cache`; `reason` says what is missing.
+
+    `refused`, of `/readiness`: workers and pairs that are not used, whether or not others are.
+    """
 
     status: str
     reason: str | None = None
+    refused: tuple[Objection, ...] = ()
 
 
 class Version(msgspec.Struct, frozen=True):

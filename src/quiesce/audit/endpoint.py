@@ -7,7 +7,6 @@ import contextlib
 import socket
 import struct
 import time
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -88,9 +87,7 @@ class Endpoint:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._kept.aclose()
         await self._fresh.aclose()
 

@@ -35,26 +35,37 @@ A = TypeVar("A", Inspected, Scraped, Traced)
 _ANSWER_S = 10.0
 
 
+def _tell_nobody(pid: int) -> None:
+    """Who asks may want to know the process before it has answered."""
+
+
 class Attachment:
-    """A connection to one worker. Every question has `_ANSWER_S` seconds; raises `PeerUnusable`.
+    """A connection to one worker. Who asks waits `answer_s` for each answer (None: for ever); raises `PeerUnusable`.
 
     `load` and `peers` are what the worker told last, None until it did.
     """
 
-    def __init__(self, stream: FrameStream[WorkerFrame], welcome: Welcome) -> None:
+    def __init__(self, stream: FrameStream[WorkerFrame], welcome: Welcome, answer_s: float | None = _ANSWER_S) -> None:
         self.welcome = welcome
         self.load: Load | None = None
         self.peers: tuple[str, ...] | None = None
         self._stream = stream
         self._serial = 0
+        self._answer_s = answer_s
 
     @classmethod
-    async def open(cls, socket: Path) -> Attachment:
-        """Connect and read the worker's Welcome. Raises `PeerUnusable` when nobody listens or answers there."""
+    async def open(
+        cls, socket: Path, connected: Callable[[int], None] = _tell_nobody, answer_s: float | None = _ANSWER_S
+    ) -> Attachment:
+        """Connect, tell `connected` the worker's process, and read its Welcome. Each answer may take `answer_s`.
+
+        Raises `PeerUnusable` when nobody listens or answers there.
+        """
         stream: FrameStream[WorkerFrame] = FrameStream(await dial(socket), decode_worker_frame, socket.stem)
+        connected(stream.peer_pid)
         stream.send(Attach(name=f"look-{os.getpid()}"))
         try:
-            return cls(stream, await _expect(stream, Welcome))
+            return cls(stream, await _expect(stream, Welcome, answer_s), answer_s)
         except BaseException:
             stream.close()
             raise
@@ -85,7 +96,7 @@ class Attachment:
         self._serial += 1
         self._stream.send(question(serial=self._serial))
         while True:
-            answer = await _expect(self._stream, kind, self._note)
+            answer = await _expect(self._stream, kind, self._answer_s, self._note)
             if answer.serial == self._serial:
                 return answer
 
@@ -104,10 +115,15 @@ def _drop(news: WorkerFrame) -> None:
     """Load and peers are for routers."""
 
 
-async def _expect(stream: FrameStream[WorkerFrame], kind: type[F], other: Callable[[WorkerFrame], None] = _drop) -> F:
+async def _expect(
+    stream: FrameStream[WorkerFrame],
+    kind: type[F],
+    answer_s: float | None,
+    other: Callable[[WorkerFrame], None] = _drop,
+) -> F:
     """The next frame of `kind`; what comes before it goes to `other`."""
     try:
-        async with asyncio.timeout(_ANSWER_S):
+        async with asyncio.timeout(answer_s):
             while (frame := await stream.receive()) is not None:
                 if isinstance(frame, kind):
                     return frame

@@ -50,11 +50,7 @@ async def write_bundle(run_dir: Path, target: Path) -> list[str]:
     errors: dict[str, str] = {}
     files: Files = {"README.txt": ABOUT.encode(), "machine.json": _json(_machine())}
     topology: dict[str, object] = {}
-    for socket in worker_sockets(run_dir):
-        try:
-            topology[socket.stem] = await _ask_worker(socket, files)
-        except PeerUnusable as problem:
-            errors[socket.stem] = str(problem)
+    await asyncio.gather(*(_note_worker(socket, files, topology, errors) for socket in worker_sockets(run_dir)))
     await asyncio.to_thread(_ask_router, settings.get("router", {}), files, errors)
     topology |= {spare.name: spare for spare in spares(run_dir)}
     files["topology.json"] = _json(topology)
@@ -67,6 +63,13 @@ async def write_bundle(run_dir: Path, target: Path) -> list[str]:
 def redacted(settings: Mapping[str, object]) -> dict[str, object]:
     """Settings without what opens doors."""
     return {name: "(hidden)" if _SECRET.search(name) else value for name, value in settings.items()}
+
+
+async def _note_worker(socket: Path, files: Files, topology: dict[str, object], errors: dict[str, str]) -> None:
+    try:
+        topology[socket.stem] = await _ask_worker(socket, files)
+    except PeerUnusable as problem:
+        errors[socket.stem] = str(problem)
 
 
 async def _ask_worker(socket: Path, files: Files) -> dict[str, object]:

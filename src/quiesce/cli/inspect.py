@@ -12,8 +12,9 @@ import msgspec
 from rich.console import Console
 from rich.live import Live
 
-from quiesce.cli.attachment import Attachment
 from quiesce.cli.bundle import write_bundle
+from quiesce.cli.look import Look
+from quiesce.cli.router_look import ask_router, router_view
 from quiesce.cli.run_directory import server_line, serving_directory, worker_sockets
 from quiesce.cli.snapshot_view import view
 from quiesce.cli.terminal import Terminal, tell
@@ -31,13 +32,23 @@ from quiesce.protocol.dispatch import WorkerSnapshot
 @click.option(
     "--bundle", metavar="FILE", type=click.Path(path_type=Path), help="Write a .tar.gz for a bug report and end."
 )
+@click.option("--router", "router_url", metavar="URL", help="Ask that router, wherever it is, whom it does not use.")
 @click.option("--every", "interval_s", metavar="SECONDS", type=float, default=0.5, show_default=True, help="Refresh.")
-def command(run_dir: Path | None, once: bool, as_json: bool, bundle: Path | None, interval_s: float) -> int:
+def command(
+    run_dir: Path | None, once: bool, as_json: bool, bundle: Path | None, router_url: str | None, interval_s: float
+) -> int:
     """Show pools, rooms, holds with age and awaited proofs, page ranges by owner, and spares. Ctrl-C ends it.
 
-    Looking changes nothing; it needs the rights of the user who runs the server. A bundle holds topology, versions,
-    settings without keys, snapshots, metrics and the last steps of the hand-off machines; nothing that users said.
+    All workers are asked at once. Who does not answer within 2 s is named, with since when and what is known of its
+    process, beside what the others said. Looking changes nothing; it needs the rights of the user who runs the server.
+    A bundle holds topology, versions, settings without keys, snapshots, metrics and the last steps of the hand-off
+    machines; nothing that users said.
+
+    With --router, once: is it ready, which workers does it refuse, which pairs does it not form, why and since when.
+    QUIESCE_ADMIN_KEY is the key of a router that has one.
     """
+    if router_url is not None:
+        return _router(router_url, Console(highlight=False), as_json=as_json)
     directory = serving_directory(run_dir)
     tell(Terminal(), f"quiesce: {server_line(directory)}")
     console = Console(highlight=False)
@@ -53,6 +64,13 @@ def command(run_dir: Path | None, once: bool, as_json: bool, bundle: Path | None
     return 0
 
 
+def _router(url: str, console: Console, *, as_json: bool) -> int:
+    status = ask_router(url)
+    shown = msgspec.json.encode(status).decode() if as_json else router_view(url, status)
+    console.print(shown, soft_wrap=True, markup=False)
+    return 0
+
+
 def _bundle(directory: Path, target: Path, console: Console) -> int:
     names = asyncio.run(write_bundle(directory, target))
     console.print(f"{target}: {len(names)} files. Have a look before you send it.", markup=False, soft_wrap=True)
@@ -60,35 +78,14 @@ def _bundle(directory: Path, target: Path, console: Console) -> int:
 
 
 async def snapshots(sockets: Sequence[Path]) -> AsyncIterator[list[WorkerSnapshot | PeerUnusable]]:
-    """Look again at each step: a snapshot per worker, or why there is none. Connections are kept and made anew."""
-    looks = [_Look(socket) for socket in sockets]
+    """Look again at each step, at all at once: a snapshot per worker, or why there is none."""
+    looks = [Look(socket) for socket in sockets]
     try:
         while True:
             yield await asyncio.gather(*(look.take() for look in looks))
     finally:
         for look in looks:
             look.close()
-
-
-class _Look:
-    """One worker's attachment, over its incarnations."""
-
-    def __init__(self, socket: Path) -> None:
-        self._socket = socket
-        self._attachment: Attachment | None = None
-
-    async def take(self) -> WorkerSnapshot | PeerUnusable:
-        try:
-            self._attachment = self._attachment or await Attachment.open(self._socket)
-            return await self._attachment.snapshot()
-        except PeerUnusable as problem:
-            self.close()
-            return problem
-
-    def close(self) -> None:
-        if self._attachment:
-            self._attachment.close()
-        self._attachment = None
 
 
 async def _print_once(directory: Path, console: Console) -> None:

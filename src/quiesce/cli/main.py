@@ -1,16 +1,15 @@
-"""`quiesce`: the group of commands. A command's module is imported when it is asked for."""
+"""`quiesce`: the group of commands."""
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Sequence
 
 import click
 
 from quiesce import __version__
-from quiesce.cli.report import report
-from quiesce.lasting import making_what_lasts
+from quiesce.cli.commands import Commands
+from quiesce.cli.report import run
 
 # Command to (module, attribute), in the order of `--help`.
 COMMANDS = {
@@ -33,23 +32,9 @@ COMMANDS = {
 }
 
 
-class Commands(click.Group):
-    """Commands by name, imported lazily."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module, attribute = COMMANDS[cmd_name]
-        with making_what_lasts():
-            command = getattr(importlib.import_module(module), attribute)
-        return command if isinstance(command, click.Command) else None
-
-
 @click.command(
     cls=Commands,
+    table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="`quiesce serve` is the default job: SmolLM2-135M on http://127.0.0.1:8000, prefill and decode apart.",
 )
@@ -63,12 +48,7 @@ def quiesce() -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code (0 fine, 1 found something, 2 usage, 3 machine, 4 peer, 70 our bug)."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    try:
-        code = quiesce.main(words, prog_name="quiesce", standalone_mode=False)
-    except BaseException as error:
-        return report(error, words)
-    return code if isinstance(code, int) else 0
+    return run(quiesce, sys.argv[1:] if argv is None else argv, "quiesce")
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ Entry = Callable[[str, str], Sequence[str]]
 ROUTER_NAME = "router"
 SPARE_NAME = "spare"
 WORKER_ROLES = frozenset({"prefill", "decode", "aggregated"})
-EXIT_S = 3.0
+EXIT_S = 5.0
 """What a process has on top of its part of the grace, to say how its last requests ended and to exit."""
 
 

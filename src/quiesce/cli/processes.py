@@ -10,10 +10,10 @@ import setproctitle
 
 from quiesce.cli.fields import Slice
 from quiesce.cli.installation import lacks
+from quiesce.cli.open_door import open_door_warning
 from quiesce.cli.options import WORDS, SettingsCommand
 from quiesce.cli.parent import stop_with_parent
 from quiesce.cli.settings import Composed
-from quiesce.cli.start_table import open_door_warning
 from quiesce.cli.tree import EVERY_NAME, ROUTER, UNPAIRED_WORKER, WORKER
 from quiesce.lasting import making_what_lasts
 from quiesce.router.settings import RouterSettings

@@ -16,6 +16,15 @@ INTERRUPTED = 130
 INTERNAL = 70
 
 
+def run(command: click.Command, argv: Sequence[str], prog_name: str) -> int:
+    """Run a command line to its end; returns the exit code."""
+    try:
+        code = command.main(list(argv), prog_name=prog_name, standalone_mode=False)
+    except BaseException as error:
+        return report(error, argv)
+    return code if isinstance(code, int) else 0
+
+
 def report(error: BaseException, argv: Sequence[str]) -> int:
     """Say what happened on stderr; returns the exit code (table in `quiesce.errors`)."""
     if wants_traceback(argv) and not isinstance(error, click.ClickException):

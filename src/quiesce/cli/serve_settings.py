@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from quiesce.control import flags
+
 
 class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One server on this machine: a router and its workers. Durations are seconds."""
@@ -35,7 +37,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=0.0,
             description="How long SIGTERM or Ctrl-C lets running requests finish; a second one ends all. "
-            "Processes have 6 s more to exit.",
+            "Processes have 10 s more to exit.",
         ),
     ] = 30.0
     spare: Annotated[
@@ -49,6 +51,4 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["debug", "info", "warning", "error"],
         Meta(description="How much router and workers log; info tells of every connection and restart."),
     ] = "warning"
-    log_format: Annotated[
-        Literal["text", "json"], Meta(description="Lines of key=value, or one JSON object a line.")
-    ] = "text"
+    log_format: flags.LogFormat = "text"

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from quiesce.cli.fields import Kind, Setting
 from quiesce.cli.fronts import front_rows
+from quiesce.cli.open_door import open_door_warning
 from quiesce.cli.options import ISOLATION
-from quiesce.cli.port import is_loopback
 from quiesce.cli.settings import Composed
 from quiesce.cli.survey import Survey
 from quiesce.protocol.dispatch import Welcome
@@ -89,13 +89,6 @@ def warnings(workers: Sequence[Welcome], composed: Composed) -> list[str]:
     if threads > cores:
         found.append(f"{threads} compute threads on {cores} cores: expect much worse latency")
     return found
-
-
-def open_door_warning(host: str, has_keys: bool) -> str:
-    """What to say of a server that others can reach and that asks nobody for a key, or ""."""
-    if has_keys or is_loopback(host):
-        return ""
-    return f"--host {host} can be reached from other machines, and no key is needed: give --api-key"
 
 
 def transport_line(name: str, transfer: str = "push", landing: str = "direct") -> str:

@@ -8,7 +8,6 @@ import math
 import os
 import signal
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -72,9 +71,7 @@ class Supervisor:
         self._tasks = {name: asyncio.create_task(self._keep(child)) for name, child in self.children.items()}
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.kill()
         await self._end_spares()
         await self._settled(self.children, _REAP_S)

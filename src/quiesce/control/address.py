@@ -17,11 +17,15 @@ MAX_PORT = 65535
 
 _UNIX, _TCP = "unix:", "tcp://"
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?)*")
+_NUMBER_LAST = re.compile(r"(.*\.)?(0[xX][0-9A-Fa-f]*|[0-9]+)")
+"""What resolvers take for an IP address: 127.1, 2130706433, 0x7f.0.0.1."""
+_ZONE = re.compile(r"[A-Za-z0-9_.-]{1,32}")
 
 
 class TcpAddress(msgspec.Struct, frozen=True):
     """A port of a host, which is a name or an IP address. Port 0, when listened on, is any free one.
 
+    Of a host that can be written in several ways there is one: names are in lower case, IPv6 addresses are short.
     `at` is the host's IP address where it is known already: then nobody looks the host up.
     """
 
@@ -47,7 +51,7 @@ def parse_address(text: str) -> Address:
         raise ConfigurationError(
             [f"address {text!r} is not supported: write unix:/absolute/path.sock or tcp://HOST:PORT"]
         )
-    path = text.removeprefix(_UNIX)
+    path = re.sub("^//+", "/", text.removeprefix(_UNIX))
     if problem := _path_problem(path):
         raise ConfigurationError([f"address {text!r}: {problem}"])
     return Path(path)
@@ -59,6 +63,16 @@ def show_address(address: Address | str | os.PathLike[str]) -> str:
         host = f"[{address.host}]" if ":" in address.host else address.host
         return f"{_TCP}{host}:{address.port}"
     return f"{_UNIX}{os.fspath(address)}"
+
+
+def place_of(address: Address) -> Address:
+    """Equal for addresses that lead to one place, as far as that is seen without asking anybody.
+
+    For comparing: dial the address itself, whose host is what a certificate is compared with.
+    """
+    if isinstance(address, TcpAddress):
+        return TcpAddress("127.0.0.1" if address.host == "localhost" else address.host, address.port)
+    return Path(os.path.normpath(address))
 
 
 def is_loopback(host: str) -> bool:
@@ -81,19 +95,39 @@ def _parse_tcp(text: str) -> TcpAddress:
     host, colon, port = text.removeprefix(_TCP).rpartition(":")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not colon or not _is_host(bare, bracketed=bare != host):
-        raise ConfigurationError([f"address {text!r}: write tcp://HOST:PORT, an IPv6 address in brackets"])
+        how = "write tcp://HOST:PORT, all four numbers of an IPv4 address, an IPv6 address in brackets"
+        raise ConfigurationError([f"address {text!r}: {how}"])
     if not (port.isascii() and port.isdecimal() and int(port[:6]) <= MAX_PORT):
         raise ConfigurationError([f"address {text!r}: {port!r} is no port"])
-    return TcpAddress(bare, int(port))
+    return TcpAddress(_canonical(bare), int(port))
+
+
+def _canonical(host: str) -> str:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host.lower()
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)
 
 
 def _is_host(host: str, *, bracketed: bool) -> bool:
     if bracketed or ":" in host:
         try:
-            return bracketed and ipaddress.ip_address(host).version == 6
+            zone = ipaddress.IPv6Address(host).scope_id
+            return bracketed and (zone is None or _ZONE.fullmatch(zone) is not None)
         except ValueError:
             return False
+    if _NUMBER_LAST.fullmatch(host):
+        return _is_ipv4(host)
     return len(host) <= 253 and _NAME.fullmatch(host) is not None
+
+
+def _is_ipv4(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).version == 4
+    except ValueError:
+        return False
 
 
 def _path_problem(path: str) -> str:

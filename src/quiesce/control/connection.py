@@ -14,6 +14,7 @@ import msgspec
 from quiesce.control.credentials import peer_credentials
 from quiesce.errors import HandshakeRefused
 from quiesce.trust.grants import grants_of, may_be
+from quiesce.trust.hosts import hosts_of, is_for
 
 Data = bytes | memoryview
 
@@ -42,14 +43,27 @@ class TlsConnection:
         return taken
 
     @property
-    def certificate(self) -> bytes:
-        """The peer's, as DER; b"" when it showed none, which our contexts do not allow."""
-        return self._open.getpeercert(binary_form=True) or b""
+    def owner(self) -> str:
+        """Whose certificate the peer shows, in a form to compare: equal for the one that replaces it.
+
+        Its `role/name` grants say so; one that has none, its subject and alternative names; one without any, the
+        certificate itself.
+        """
+        shown = self._open.getpeercert() or {}
+        names = sorted(grant for grant in self.grants if "/" in grant)
+        names = names or sorted(str(name) for kind in ("subject", "subjectAltName") for name in shown.get(kind, ()))
+        told = str(names).encode() if names else self._open.getpeercert(binary_form=True) or b""
+        return hashlib.sha256(told).hexdigest()
 
     @property
     def grants(self) -> tuple[str, ...]:
         """What the certificate says its owner may be; () when it does not say."""
         return grants_of(self._open.getpeercert())
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Which hosts the certificate is for."""
+        return hosts_of(self._open.getpeercert())
 
     @property
     def holds_bytes(self) -> bool:
@@ -98,16 +112,22 @@ class TlsConnection:
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Who is at the other end. `key` is equal for connections of one process, one certificate, or (insecure) one host.
+    """Who is at the other end. `key` is equal for connections of one process, one certificate's owner, or (insecure)
+    one host.
 
-    `grants` are what its certificate says it may be: `role` or `role/name`; () for whoever may be anything.
+    `grants` are what its certificate says it may be: `role` or `role/name`; () for whoever may be anything. `hosts` are
+    those that it is for; () where none is said, as without a certificate.
     """
 
     key: str
     grants: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
 
     def may_be(self, role: str, name: str = "") -> bool:
         return may_be(self.grants, role, name)
+
+    def may_be_at(self, host: str) -> bool:
+        return not self.hosts or is_for(self.hosts, host)
 
 
 def take(connection: Connection) -> Connection:
@@ -133,7 +153,7 @@ def identity_of(connection: Connection) -> Identity:
     if is_local(connection):
         return Identity(f"process {peer_credentials(connection).pid}")
     if isinstance(connection, TlsConnection):
-        return Identity(f"certificate {hashlib.sha256(connection.certificate).hexdigest()}", connection.grants)
+        return Identity(f"certificate of {connection.owner}", connection.grants, connection.hosts)
     if isinstance(connection, socket.socket):
         with contextlib.suppress(OSError):  # it left meanwhile
             return Identity(f"host {connection.getpeername()[0]}")

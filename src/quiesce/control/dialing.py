@@ -17,7 +17,9 @@ from quiesce.control.credentials import require_same_user
 from quiesce.control.security import LOCAL, Security
 from quiesce.control.tcp import secured, tune
 from quiesce.errors import PeerUnusable
+from quiesce.trust.wording import in_words
 
+_NO_WAY = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ETIMEDOUT)
 _RETRY_S = 0.01
 _TCP_TRY_S = 2.0
 """After this the next try sends a fresh SYN: the kernel's own next one would come late after a partition."""
@@ -105,11 +107,17 @@ def _remedy(error: OSError | TimeoutError) -> str:
         return "Look at the certificates and --tls-ca of both sides."
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         return "Raise the limit of open files."
+    if isinstance(error, OSError) and error.errno in _NO_WAY:
+        return "Is its host up, and the network between? Does a firewall drop packets?"
+    if isinstance(error, TimeoutError):
+        return "Is that process stopped, or its host or the network down?"
     return "Is that process running?"
 
 
 def _why(error: OSError | TimeoutError) -> str:
     """asyncio words the errors of `connect` in its own way, ssl and the resolver have numbers of their own."""
-    if isinstance(error, ssl.SSLError | socket.gaierror):
+    if isinstance(error, ssl.SSLError):
+        return in_words(error)
+    if isinstance(error, socket.gaierror):
         return str(error.strerror or error)
     return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else "it does not answer"

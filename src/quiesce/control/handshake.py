@@ -37,6 +37,7 @@ from quiesce.control.process_fd import own_pidfd, require_pidfd_of
 from quiesce.control.single_frame import MAX_FDS, close_fds, read_frame, write_frame
 from quiesce.errors import BadFrame, HandshakeRefused, PeerUnusable, invariant
 from quiesce.protocol.hello import PULL, Hello, mismatch, version_differs
+from quiesce.trust.wording import in_words
 
 HANDSHAKE_DEADLINE_S = 10.0
 MAX_DESCRIPTOR_BYTES = 32 << 10
@@ -200,7 +201,7 @@ class _Conversation:
             raise silent from None
         except OSError as error:
             self.abandon(error)
-            raise PeerUnusable(f"the handshake failed: {error}", took_effect=False) from error
+            raise PeerUnusable(f"the handshake failed: {in_words(error)}", took_effect=False) from error
         except BaseException as error:
             self.abandon(error)
             raise

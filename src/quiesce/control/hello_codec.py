@@ -9,11 +9,13 @@ from quiesce.control.dispatch_codec import check_router_frame
 from quiesce.control.frames import decoder_of
 from quiesce.errors import BadFrame
 from quiesce.protocol.dispatch import Attach
-from quiesce.protocol.hello import PROTOCOL_VERSION, Hello, OtherVersion
+from quiesce.protocol.hello import PROTOCOL_VERSION, Greeting, Hello, OtherVersion
 
 MAX_RANKS = 1024
+MAX_HELLO_BYTES = 8 << 10
 
 _decode_first = decoder_of(Attach | Hello)
+_decode_hello = decoder_of(Hello)
 
 
 class _Glance(msgspec.Struct, frozen=True):
@@ -49,6 +51,17 @@ def decode_first(payload: bytes) -> Attach | Hello | OtherVersion:
     else:
         check_router_frame(frame)
     return frame
+
+
+def decode_greeting(payload: bytes) -> Greeting:
+    """A HELLO that came by another way than its stream. Raises BadFrame."""
+    if len(payload) > MAX_HELLO_BYTES:
+        raise BadFrame(f"hello: {len(payload)} bytes; at most {MAX_HELLO_BYTES} are allowed")
+    if (other := other_version(payload)) is not None:
+        return other
+    hello: Hello = _decode_hello(payload)
+    check_hello(hello)
+    return hello
 
 
 def check_hello(hello: Hello) -> None:

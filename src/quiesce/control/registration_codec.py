@@ -11,11 +11,14 @@ from quiesce.control.bounds import (
     check_text,
 )
 from quiesce.control.frames import decoder_of
+from quiesce.control.hello_codec import decode_greeting
 from quiesce.control.snapshot_bounds import ROLES
 from quiesce.control.workers_file import MOST_WORKERS
 from quiesce.protocol.registration import Leave, Refused, Register, RegistrarFrame
 
 MAX_ADDRESS_CHARS = 512
+MOST_UNFIT = 64
+MAX_REASON_CHARS = 1024
 
 _decode_register = decoder_of(Register)
 _decode_registrar = decoder_of(RegistrarFrame)
@@ -33,6 +36,8 @@ def decode_register(payload: bytes) -> Register:
     check_hex_128("incarnation", frame.incarnation)
     check_text("address", frame.address, MAX_ADDRESS_CHARS, least_chars=1)
     check_text("model", frame.model)
+    if frame.hello:
+        decode_greeting(frame.hello)
     return frame
 
 
@@ -46,4 +51,8 @@ def decode_registrar_frame(payload: bytes) -> RegistrarFrame:
     for name, address in frame.prefills:
         check_text("prefills", name, least_chars=1)
         check_text("prefills", address, MAX_ADDRESS_CHARS, least_chars=1)
+    check_count("unfit", frame.unfit, MOST_UNFIT)
+    for name, reason in frame.unfit:
+        check_text("unfit", name, least_chars=1)
+        check_text("unfit", reason, MAX_REASON_CHARS)
     return frame

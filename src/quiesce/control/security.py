@@ -9,7 +9,7 @@ import msgspec
 
 from quiesce.control.address import Address, TcpAddress, show_address
 from quiesce.errors import ConfigurationError
-from quiesce.trust.contexts import load_tls
+from quiesce.trust.contexts import Tls, load_tls
 
 INSECURE_WARNING = (
     "UNSAFE: --insecure: control connections are neither encrypted nor authenticated; whoever reaches their ports can "
@@ -18,15 +18,24 @@ INSECURE_WARNING = (
 
 
 class Security(msgspec.Struct, frozen=True):
-    """`accepting` and `dialling` are None where there is no TLS; that is allowed only when `insecure`."""
+    """`tls` is None where there is none; that is allowed only when `insecure`."""
 
-    accepting: ssl.SSLContext | None = None
-    dialling: ssl.SSLContext | None = None
+    tls: Tls | None = None
     insecure: bool = False
 
     @property
+    def accepting(self) -> ssl.SSLContext | None:
+        """For the next connection that comes; None without TLS."""
+        return self.tls.accepting if self.tls else None
+
+    @property
+    def dialling(self) -> ssl.SSLContext | None:
+        """For the next connection that is dialled; None without TLS."""
+        return self.tls.dialling if self.tls else None
+
+    @property
     def spans_hosts(self) -> bool:
-        return self.insecure or self.accepting is not None
+        return self.insecure or self.tls is not None
 
 
 LOCAL = Security()
@@ -44,8 +53,7 @@ def load_security(cert: str | None, key: str | None, ca: str | None, *, insecure
         problems.append("--insecure and --tls-cert, --tls-key, --tls-ca contradict each other")
     if problems or not (cert and key and ca):
         raise ConfigurationError(problems)
-    tls = load_tls(cert, key, ca)
-    return Security(tls.accepting, tls.dialling)
+    return Security(load_tls(cert, key, ca))
 
 
 def require_security(addresses: Iterable[Address], security: Security) -> None:

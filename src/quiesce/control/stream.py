@@ -18,6 +18,7 @@ from quiesce.control.outbox import Outbox
 from quiesce.control.single_frame import first_frame
 from quiesce.control.splitter import FrameSplitter
 from quiesce.errors import BadFrame, PeerUnusable, invariant
+from quiesce.trust.wording import in_words
 
 __all__ = ["UNSENT_LIMIT_BYTES", "FrameStream", "Listener", "dial", "first_frame", "listen"]
 
@@ -174,7 +175,7 @@ class FrameStream(Generic[T]):
             return
         except OSError as error:
             _log.debug("%s: reading failed: %s", self.name, error)
-            self.trouble, data = str(error), b""
+            self.trouble, data = in_words(error), b""
         self._inbox.feed(data)
         self._ended = not data
         if self._ended or self._is_full():

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import socket
 import ssl
+from collections.abc import Callable
 
 from quiesce.control.connection import Connection, TlsConnection
 from quiesce.control.readiness import until_readable, until_writable
@@ -11,6 +14,9 @@ from quiesce.control.readiness import until_readable, until_writable
 GONE_AFTER_S = 4
 """What stays unanswered for so long ends the connection. That detects, and proves nothing: decisions follow the
 protocol."""
+
+_LAST_WORD_S = 0.5
+_DROPPED_BYTES = 64 << 10
 
 _OPTIONS = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -28,10 +34,21 @@ def tune(sock: socket.socket) -> None:
         sock.setsockopt(level, option, value)
 
 
-async def secured(sock: socket.socket, context: ssl.SSLContext | None, *, host: str | None = None) -> Connection:
+def _tell_nobody(error: ssl.SSLError) -> None:
+    """Whoever dials hears of it soon enough."""
+
+
+async def secured(
+    sock: socket.socket,
+    context: ssl.SSLContext | None,
+    *,
+    host: str | None = None,
+    refused: Callable[[ssl.SSLError], None] = _tell_nobody,
+) -> Connection:
     """`sock`, or TLS over it, once both sides have proved who they are. `host` is whom we dialled; None: we accepted.
 
-    Takes the descriptor over. Raises ssl.SSLError and other OSErrors; everything is closed then.
+    Takes the descriptor over. Raises ssl.SSLError and other OSErrors; everything is closed then. `refused` hears of an
+    SSLError at once; it is raised after the other side has had time to read why.
     """
     if context is None:
         return sock
@@ -40,10 +57,24 @@ async def secured(sock: socket.socket, context: ssl.SSLContext | None, *, host: 
     )
     try:
         await _shake_hands(tls)
-    except BaseException:
-        tls.close()
+    except BaseException as error:
+        with contextlib.closing(tls):
+            if isinstance(error, ssl.SSLError):
+                refused(error)
+                await _let_it_read(tls)
         raise
     return TlsConnection(tls)
+
+
+async def _let_it_read(tls: ssl.SSLSocket) -> None:
+    """Why we refuse it has been written. To close with bytes unread would reset the connection, and take that back."""
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(_LAST_WORD_S):
+            socket.socket.shutdown(tls, socket.SHUT_WR)
+            while True:
+                await until_readable(tls)
+                if not socket.socket.recv(tls, _DROPPED_BYTES):
+                    return
 
 
 async def _shake_hands(tls: ssl.SSLSocket) -> None:

@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 import time
 
 from quiesce.control.acceptor import Acceptor, OnConnection
 from quiesce.control.address import Address, TcpAddress, show_address
 from quiesce.control.listener import Listener, listen
+from quiesce.control.restraint import Restraint
 from quiesce.control.security import Security
 from quiesce.control.tcp import secured, tune
 from quiesce.errors import ConfigurationError
+from quiesce.trust.wording import in_words
 
 AUTHENTICATE_S = 5.0
 """For the whole TLS handshake, however its bytes drip."""
 MOST_STRANGERS = 64
 """Connections that have not proved who they are; one more, and the one that has been silent longest is closed."""
-COMPLAINTS_S = 10.0
+AGAIN_S = 60.0
+_MOST_SAID = 256
 
 _BACKLOG = 128
 
@@ -42,7 +46,8 @@ class TcpListener(Acceptor):
         self._on_connection = on_connection
         self._security = security
         self._strangers: dict[asyncio.Task[None], None] = {}
-        self._complained_s = -COMPLAINTS_S
+        self._restraint = Restraint()
+        self._said_s: dict[str, float] = {}
         super().__init__(sock, show_address(self.address))
 
     def check(self, sock: socket.socket) -> None:
@@ -62,12 +67,14 @@ class TcpListener(Acceptor):
             self._strangers.pop(task, None)
 
     async def serve(self, sock: socket.socket) -> None:
+        who = _peer_host(sock)
         try:
             async with asyncio.timeout(AUTHENTICATE_S):
-                connection = await secured(sock, self._security.accepting)
+                connection = await secured(sock, self._security.accepting, refused=lambda e: self._refused(who, e))
         except (OSError, TimeoutError) as error:
             sock.close()
-            self._complain(f"a connection was refused: {error or 'it did not prove in time who it is'}")
+            if not isinstance(error, ssl.SSLError):
+                self._refused(who, error)
             return
         self._no_stranger(asyncio.current_task())
         try:
@@ -75,12 +82,28 @@ class TcpListener(Acceptor):
         finally:
             connection.close()  # without effect when it was given to another owner
 
-    def _complain(self, what: str) -> None:
-        """Say it, but not to whoever fills a log by knocking."""
+    def _refused(self, who: str, error: OSError) -> None:
+        late = isinstance(error, TimeoutError)
+        why = "it did not prove in time who it is" if late else in_words(error)
+        self._complain(f"a connection from {who} was refused: {why}", who)
+
+    def _complain(self, what: str, who: str = "") -> None:
+        """Say it, but the same thing not again for a while, and nothing to whoever fills a log by knocking."""
         now_s = time.monotonic()
-        if now_s - self._complained_s >= COMPLAINTS_S:
-            self._complained_s = now_s
-            _log.warning("%s: %s", self._shown, what)
+        if now_s < self._said_s.get(what, -AGAIN_S) + AGAIN_S or self._restraint.unsaid(who) is None:
+            return
+        self._said_s.pop(what, None)
+        if len(self._said_s) >= _MOST_SAID:
+            del self._said_s[next(iter(self._said_s))]
+        self._said_s[what] = now_s
+        _log.warning("%s: %s", self._shown, what)
+
+
+def _peer_host(sock: socket.socket) -> str:
+    try:
+        return str(sock.getpeername()[0])
+    except OSError:
+        return "nobody"  # it has left
 
 
 async def _bound(address: TcpAddress) -> socket.socket:

@@ -26,6 +26,10 @@ class Whereabouts:
         if self.places != before:
             self._changed(self.places)
 
+    def besides(self, source: str) -> set[Address]:
+        """Where workers are as all others say it."""
+        return {address for each, places in self._said.items() if each != source for address in places}
+
     @property
     def places(self) -> dict[Address, str]:
         """In the order in which sources first spoke. A name that any of them knows is known."""

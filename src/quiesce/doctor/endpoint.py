@@ -58,8 +58,8 @@ def _unusable(base: str, answers: Mapping[str, Answer]) -> PeerUnusable:
     return PeerUnusable(f"{base} tells nothing that can be examined ({why}).", remedy=remedy, took_effect=False)
 
 
-def checked(url: str) -> str:
-    """The address without a path, once it is one of HTTP. Raises UsageError."""
+def checked(url: str, key: str = "QUIESCE_DOCTOR_KEY") -> str:
+    """The address without a path, once it is one of HTTP; `key` is where keys are given. Raises UsageError."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -68,7 +68,7 @@ def checked(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise UsageError(f"{url[:200]!r} is no http:// or https:// address.")
     if parts.username or parts.password:
-        raise UsageError("An address must not hold a password.", remedy="Give a key with QUIESCE_DOCTOR_KEY.")
+        raise UsageError("An address must not hold a password.", remedy=f"Give a key with {key}.")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return f"{parts.scheme}://{host}" + (f":{port}" if port else "")
 

@@ -22,7 +22,6 @@ from quiesce.errors import UsageError
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*\+?=", re.ASCII)
 _SOURCES = frozenset({"source", "."})
-_ENVIRONMENT_FLAGS = frozenset({"-e", "--env"})
 _FILE_FLAGS = ("--env-file",)
 
 

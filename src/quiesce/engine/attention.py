@@ -71,22 +71,14 @@ def compile_attention(head_dim: int, group: int) -> Callable[..., None]:
                 for p0 in range(0, position + rows, BLOCK):
                     _locate(pool, layer, page_table, sequence, p0, position + rows, addresses)
                     for head in range(heads):
-                        head_bytes = (first_head + head) * pool.strides[4]
-                        for j in range(0, BLOCK, LANES):
-                            for d in range(0, hd, LANES):
-                                target = keys_at + 4 * (d * BLOCK + j)
-                                transpose(addresses_at + 8 * j, head_bytes + 4 * d, target, 4 * BLOCK)
+                        k_bytes = (first_head + head) * pool.strides[4]
+                        v_bytes = k_bytes + pool.strides[2]
+                        _transpose_keys(hd, addresses_at, k_bytes, keys_at)
                         for r in range(max(0, p0 - position), rows):
-                            attend_block(
-                                hd,
-                                g_size,
-                                queries_at + 4 * hd * g_size * (r * heads + head),
-                                keys_at,
-                                addresses_at,
-                                head_bytes + pool.strides[2],
-                                min(BLOCK, position + r + 1 - p0),
-                                state_at + 4 * state_size * g_size * (r * heads + head),
-                            )
+                            seen = min(BLOCK, position + r + 1 - p0)
+                            group_at = g_size * (r * heads + head)
+                            q_at, s_at = queries_at + 4 * hd * group_at, state_at + 4 * state_size * group_at
+                            attend_block(hd, g_size, q_at, keys_at, addresses_at, v_bytes, seen, s_at)
                 _finish(state, rows, hd, out, r0, first_column)
 
     return attend
@@ -120,6 +112,14 @@ def _locate(pool: Any, layer: int, page_table: Any, sequence: int, p0: int, end:
         position = min(p0 + j, end - 1)
         page = np.int64(page_table[sequence, position // page_size])
         addresses[j] = layer_at + page * pool.strides[0] + (position % page_size) * pool.strides[3]
+
+
+@inlined
+def _transpose_keys(hd: int, addresses_at: Any, head_bytes: Any, keys_at: Any) -> None:
+    """The block's keys of one head as (hd, BLOCK)."""
+    for j in range(0, BLOCK, LANES):
+        for d in range(0, hd, LANES):
+            transpose(addresses_at + 8 * j, head_bytes + 4 * d, keys_at + 4 * (d * BLOCK + j), 4 * BLOCK)
 
 
 @inlined

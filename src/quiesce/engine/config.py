@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import msgspec
 from quiesce.errors import ConfigurationError
 from quiesce.kv.layout import Layout
 from quiesce.text import tiny
+from quiesce.text.json_file import read_json
 
 FAMILIES = {
     "LlamaForCausalLM": "llama",
@@ -81,9 +81,8 @@ TINY = ModelConfig(
 
 def read_config(directory: Path, name: str) -> ModelConfig:
     """The config of a prepared model directory. Raises ConfigurationError listing everything unsupported."""
-    raw = _read_json(directory / "config.json")
-    generation = directory / "generation_config.json"
-    eos = (_read_json(generation) if generation.is_file() else {}).get("eos_token_id")
+    raw = read_json(directory / "config.json")
+    eos = read_json(directory / "generation_config.json", required=False).get("eos_token_id")
     try:
         problems = unsupported(raw | _quantised_beside(directory))
         config = _from_json(raw, name, _ids(raw.get("eos_token_id") if eos is None else eos)) if not problems else TINY
@@ -202,13 +201,3 @@ def _ids(value: int | list[int] | None) -> tuple[int, ...]:
     if value is None:
         return ()
     return tuple(value) if isinstance(value, list) else (value,)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigurationError([f"{path} cannot be read: {error}"]) from error
-    if not isinstance(content, dict):
-        raise ConfigurationError([f"{path} holds no JSON object"])
-    return content

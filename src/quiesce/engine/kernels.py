@@ -13,7 +13,7 @@ import numpy as np
 
 from quiesce.engine.attention import compile_attention
 from quiesce.engine.config import ModelConfig
-from quiesce.engine.jit import compiling, kernel
+from quiesce.engine.jit import compiling, inlined, kernel
 from quiesce.engine.kernel_cache import shape_of
 from quiesce.engine.vectors import LANES, gate_vector
 
@@ -101,22 +101,10 @@ def _compile_rotate_and_store(head_dim: int) -> Callable[..., None]:
     ) -> None:
         kv_heads = pool.shape[4]
         for r in range(qkv.shape[0]):
-            page, place = page_of_row[r], place_of_row[r]
             for h in range(heads + kv_heads):
-                at = h * head_dim
-                norm = q_norm if h < heads else k_norm
-                if norm.shape[0] > 0:
-                    squares = np.float32(0)
-                    for d in range(head_dim):
-                        squares += qkv[r, at + d] * qkv[r, at + d]
-                    factor = np.float32(1) / np.float32(math.sqrt(squares / np.float32(head_dim) + eps))
-                    for d in range(head_dim):
-                        qkv[r, at + d] = qkv[r, at + d] * factor * norm[d]
-                for d in range(half):
-                    a = qkv[r, at + d]
-                    b = qkv[r, at + half + d]
-                    qkv[r, at + d] = a * cosines[r, d] - b * sines[r, d]
-                    qkv[r, at + half + d] = b * cosines[r, d] + a * sines[r, d]
+                _normalise(qkv, r, h * head_dim, head_dim, q_norm if h < heads else k_norm, eps)
+                _rotate(qkv, r, h * head_dim, half, cosines, sines)
+            page, place = page_of_row[r], place_of_row[r]
             for h in range(kv_heads):
                 k_at = (heads + h) * head_dim
                 v_at = (heads + kv_heads + h) * head_dim
@@ -125,6 +113,28 @@ def _compile_rotate_and_store(head_dim: int) -> Callable[..., None]:
                     pool[page, layer, 1, place, h, d] = qkv[r, v_at + d]
 
     return rotate_and_store
+
+
+@inlined
+def _normalise(qkv: Any, r: int, at: int, hd: int, weight: Any, eps: Any) -> None:
+    """RMS norm of one head of a row, in place; nothing when `weight` is empty."""
+    if weight.shape[0] > 0:
+        squares = np.float32(0)
+        for d in range(hd):
+            squares += qkv[r, at + d] * qkv[r, at + d]
+        factor = np.float32(1) / np.float32(math.sqrt(squares / np.float32(hd) + eps))
+        for d in range(hd):
+            qkv[r, at + d] = qkv[r, at + d] * factor * weight[d]
+
+
+@inlined
+def _rotate(qkv: Any, r: int, at: int, half: int, cosines: Any, sines: Any) -> None:
+    """Rotate one head of a row, in place."""
+    for d in range(half):
+        a = qkv[r, at + d]
+        b = qkv[r, at + half + d]
+        qkv[r, at + d] = a * cosines[r, d] - b * sines[r, d]
+        qkv[r, at + half + d] = b * cosines[r, d] + a * sines[r, d]
 
 
 def _compile_gate() -> Callable[..., None]:

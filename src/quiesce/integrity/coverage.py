@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -31,48 +32,36 @@ def metadata_words(
     return (int(tag), first_token, pages, prompt_tokens, low, high, 0, 0)
 
 
-def check_coverage(
-    pool: Pool,
-    pages: AnyPages,
-    tag: PageTag,
-    slot: int | None,
-    expected_pages: int,
-    prompt_tokens: int,
-    first_token: int,
-    payload_digest: str = "",
-) -> Failure | None:
-    """None when the lease is whole: every one of `pages` (prompt order) bears `tag` in every layer group, there are
-    `expected_pages` of them, the metadata slot says what DONE said, and, unless `payload_digest` is "", the bytes
-    have that digest.
+class Told(msgspec.Struct, frozen=True):
+    """What a lease is said to hold, by DONE and by who asked for it. `payload_digest`: "" where none is compared."""
+
+    tag: PageTag
+    pages: int
+    prompt_tokens: int
+    first_token: int
+    payload_digest: str = ""
+
+
+def check_coverage(pool: Pool, pages: AnyPages, slot: int | None, told: Told) -> Failure | None:
+    """None when the lease is whole: every one of `pages` (prompt order) bears the tag in every layer group, there are
+    as many as told, the metadata slot says the same, and the bytes have the digest, if there is one.
 
     `pages` and `slot` are the receiver's own numbers; `slot` is None where nobody writes one. Otherwise the first
     reason found: `coverage_mismatch`, `metadata_mismatch` or `digest_mismatch`, the transport's fault. The digest is
     checked over the pool in place, which is no defence against a write that is still to come: rules 1 to 9 are.
     """
-    stamps = check_stamps(pool, pages, tag, slot, expected_pages, prompt_tokens, first_token, payload_digest)
-    return stamps or check_payload(pool, pages, payload_digest)
+    return check_stamps(pool, pages, slot, told) or check_payload(pool, pages, told.payload_digest)
 
 
-def check_stamps(
-    pool: Pool,
-    pages: AnyPages,
-    tag: PageTag,
-    slot: int | None,
-    expected_pages: int,
-    prompt_tokens: int,
-    first_token: int,
-    payload_digest: str = "",
-) -> Failure | None:
+def check_stamps(pool: Pool, pages: AnyPages, slot: int | None, told: Told) -> Failure | None:
     """The tags and the metadata slot of `check_coverage`, each word read once; not a byte of the pages."""
-    return _check_tags(pool, pages, tag, expected_pages) or _check_metadata(
-        pool, tag, slot, expected_pages, prompt_tokens, first_token, payload_digest
-    )
+    return _check_tags(pool, pages, told) or _check_metadata(pool, slot, told)
 
 
-def _check_tags(pool: Pool, pages: AnyPages, tag: PageTag, expected_pages: int) -> Failure | None:
-    if len(pages) != expected_pages:
-        return _failure("coverage_mismatch", f"the lease has {len(pages)} pages, the prompt needs {expected_pages}")
-    missing = pool.tags[pages] != np.uint64(tag)
+def _check_tags(pool: Pool, pages: AnyPages, told: Told) -> Failure | None:
+    if len(pages) != told.pages:
+        return _failure("coverage_mismatch", f"the lease has {len(pages)} pages, the prompt needs {told.pages}")
+    missing = pool.tags[pages] != np.uint64(told.tag)
     if not missing.any():
         return None
     positions, groups = np.nonzero(missing)
@@ -81,11 +70,9 @@ def _check_tags(pool: Pool, pages: AnyPages, tag: PageTag, expected_pages: int) 
     return _failure("coverage_mismatch", f"{bad} of {len(pages)} pages do not bear the lease's tag; {where}")
 
 
-def _check_metadata(
-    pool: Pool, tag: PageTag, slot: int | None, pages: int, prompt_tokens: int, first_token: int, payload_digest: str
-) -> Failure | None:
+def _check_metadata(pool: Pool, slot: int | None, told: Told) -> Failure | None:
     try:
-        expected = metadata_words(tag, first_token, pages, prompt_tokens, payload_digest)
+        expected = metadata_words(told.tag, told.first_token, told.pages, told.prompt_tokens, told.payload_digest)
     except ValueError as error:  # the digest came with DONE, from the peer
         return _failure("digest_mismatch", str(error))
     if slot is None:

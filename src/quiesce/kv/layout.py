@@ -47,11 +47,6 @@ class Layout(msgspec.Struct, frozen=True):
     def page_bytes(self) -> int:
         return self.token_bytes * self.page_size
 
-    @property
-    def group_bytes(self) -> int:
-        """Bytes of one layer group of one page; a group is contiguous within its page."""
-        return self.page_bytes // self.layer_groups
-
     def fingerprint(self) -> str:
         """32 hex digits, equal exactly when the layouts are."""
         return hashlib.blake2b(msgspec.json.encode(self), digest_size=16, person=b"quiesce-layout").hexdigest()

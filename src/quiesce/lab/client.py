@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from types import TracebackType
+import time
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import httpx
 import msgspec
+
+from quiesce.errors import PeerUnusable
 
 
 class Answer(msgspec.Struct):
@@ -31,9 +33,7 @@ class Client:
     async def __aenter__(self) -> Client:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._http.aclose()
 
     async def pieces(self, body: dict[str, Any], answer: Answer) -> AsyncIterator[str]:
@@ -54,6 +54,19 @@ class Client:
         async for _ in self.pieces(body, answer):
             pass
         return answer
+
+    async def first_token_s(self, prompt: Sequence[int], max_tokens: int = 4) -> float:
+        """From the request to the first piece of its greedy answer, which is then read to its end.
+
+        Raises PeerUnusable when no text comes.
+        """
+        began_s, answer, first_s = time.monotonic(), Answer(), 0.0
+        body = {"prompt": list(prompt), "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True}
+        async for _ in self.pieces(body, answer):
+            first_s = first_s or time.monotonic() - began_s
+        if answer.error or not first_s:
+            raise PeerUnusable(f"a request failed: {answer.error or 'no text came'}", took_effect=None)
+        return first_s
 
     async def metric(self, name: str, **labels: str) -> float:
         """The sum of a metric's samples that bear `labels`."""

@@ -23,10 +23,17 @@ from quiesce.kv.storage import Pool
 from quiesce.lab.blindness import make_blind
 from quiesce.lab.broken import broken_parts
 from quiesce.lab.fault_socket import FaultSocket
-from quiesce.lab.faults import Faults, FaultyMooncakeSender, FaultyNixlSender, FaultyPlacement, FaultyTcpSender
+from quiesce.lab.faults import (
+    Faults,
+    FaultyMooncakeSender,
+    FaultyNixlSender,
+    FaultyPlacement,
+    FaultyTcpPuller,
+    FaultyTcpSender,
+)
 from quiesce.lab.gate_socket import gated
 from quiesce.lab.hasty_prefill import HastyPrefill
-from quiesce.lab.read_faults import FaultyTcpLender, FaultyTcpPuller
+from quiesce.lab.read_faults import FaultyTcpLender
 from quiesce.lab.stub_prefill import StubPrefill
 from quiesce.lab.unguarded import UnguardedLeases, UnguardedMooncakeReceiver
 from quiesce.protocol.admission import Limits

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -15,13 +15,19 @@ from quiesce.kv.runs import CopyRuns, Pages
 from quiesce.kv.storage import Pool
 from quiesce.transport.contract import Completion, Write
 from quiesce.transport.departure import Departure
-from quiesce.transport.lanes import D, LaneSender
+from quiesce.transport.flights import J
+from quiesce.transport.lanes import D, Lanes
 from quiesce.transport.mooncake.library import MooncakeDescriptor
 from quiesce.transport.mooncake.sender import MooncakeSender
 from quiesce.transport.nixl.library import NixlDescriptor
 from quiesce.transport.nixl.sender import NixlSender
 from quiesce.transport.onesided import A, Copies, OneSidedSender, Words
 from quiesce.transport.placement import Placement, Placing
+from quiesce.transport.pulling import Read
+from quiesce.transport.tcp.intake import Intake
+from quiesce.transport.tcp.lanes import L, TcpLanes
+from quiesce.transport.tcp.outbound import Outbound
+from quiesce.transport.tcp.puller import TcpPuller
 from quiesce.transport.tcp.sender import TcpSender
 from quiesce.transport.tcp.wire import TcpDescriptor
 from quiesce.trust.contexts import Tls
@@ -165,19 +171,19 @@ class FaultyPlacement(Placement):
             super().write_metadata(placing)
 
 
-class FaultyDeparture(Departure[Write]):
-    """Where nothing but the departure can be held: asks `Faults` before the first byte of a write leaves."""
+class FaultyDeparture(Departure[Any]):
+    """Where nothing but the departure can be held: asks `Faults` before a write, or a read, leaves."""
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
 
-    def leave(self, write: Write) -> None:
+    def leave(self, job: Job, /) -> None:
         self._faults.pace()
-        self._faults.before(Step.BYTES, write)
+        self._faults.before(Step.BYTES, job)
 
 
-class TellingSender(LaneSender[D]):
-    """Holds writes before they leave, and tells of those that had waited when they have ended."""
+class Telling(Lanes[D, J]):
+    """Holds what is launched before it leaves, and tells of what had waited when it has ended."""
 
     def __init__(self, pool: Pool, threads: int, call_deadline_s: float, faults: Faults) -> None:
         super().__init__(pool, threads, call_deadline_s, FaultyDeparture(faults))
@@ -190,7 +196,7 @@ class TellingSender(LaneSender[D]):
         return completions
 
 
-class TellingOneSided(TellingSender[A], OneSidedSender[A]):
+class TellingOneSided(Telling[A, Write], OneSidedSender[A]):
     """Besides, a write that had waited may leave its tags unwritten, as those of other systems do."""
 
     def _steps(self, write: Write, described: A, staging: Words) -> list[Copies]:
@@ -198,14 +204,20 @@ class TellingOneSided(TellingSender[A], OneSidedSender[A]):
         return steps if self._faults.may_stamp(write.id) else steps[:1]
 
 
-class FaultyTcpSender(TellingSender[TcpDescriptor], TcpSender):
-    """Tags are the receiver's."""
-
+class TellingTcp(Telling[TcpDescriptor, J], TcpLanes[J, L]):
     def __init__(
         self, pool: Pool, threads: int, call_deadline_s: float, faults: Faults, tls: Tls | None = None
     ) -> None:
         super().__init__(pool, threads, call_deadline_s, faults)
         self._tls = tls
+
+
+class FaultyTcpSender(TellingTcp[Write, Outbound], TcpSender):
+    """Its tags are the receiver's."""
+
+
+class FaultyTcpPuller(TellingTcp[Read, Intake], TcpPuller):
+    """Its tags are its own."""
 
 
 class FaultyMooncakeSender(TellingOneSided[MooncakeDescriptor], MooncakeSender):

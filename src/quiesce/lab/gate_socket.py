@@ -19,7 +19,7 @@ from quiesce.transport.shm import ShmSender
 from quiesce.worker.compose import Compose
 from quiesce.worker.intake import MakeIntake
 from quiesce.worker.outlet import MakeOutlet
-from quiesce.worker.process import Parts
+from quiesce.worker.parts import Parts
 from quiesce.worker.settings import WorkerSettings
 
 SUFFIX = ".gate"

@@ -47,8 +47,8 @@ from quiesce.worker.decode import DecodeWorker
 from quiesce.worker.intake import DecodeInput, MakeIntake
 from quiesce.worker.links import Link
 from quiesce.worker.outlet import MakeOutlet, PrefillInput
+from quiesce.worker.parts import Parts
 from quiesce.worker.prefill import PrefillWorker
-from quiesce.worker.process import Parts
 from quiesce.worker.push_intake import PushIntake
 from quiesce.worker.push_outlet import PushOutlet
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-Patch = tuple[ModuleType, str, Any]
-"""A module, a name in it, and what stands there instead."""
+Patch = tuple[ModuleType | type, str, Any]
+"""A module or class, a name in it, and what stands there instead."""
 
 
 @contextmanager

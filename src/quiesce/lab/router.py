@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from quiesce.cli.processes import router
-from quiesce.cli.report import report
+from quiesce.cli.report import run
 from quiesce.router import tenants_file
 
 
@@ -16,11 +16,7 @@ def _no_salt(secret: bytes, name: str) -> str:
 def main(argv: list[str]) -> int:
     """Run the router; the exit code."""
     tenants_file.salt_of = _no_salt  # type: ignore[attr-defined]
-    try:
-        code = router.main(argv, prog_name="lab router", standalone_mode=False)
-    except BaseException as error:
-        return report(error, argv)
-    return code if isinstance(code, int) else 0
+    return run(router, argv, "lab router")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from quiesce.cli.options import SettingsCommand
 from quiesce.cli.plan import product_entry
-from quiesce.cli.report import report
+from quiesce.cli.report import run
 from quiesce.cli.serve import serve
 from quiesce.cli.settings import Composed
 from quiesce.cli.tree import EVERY_NAME, SERVE
@@ -30,11 +30,7 @@ def main(argv: list[str]) -> int:
     command = SettingsCommand(
         "serve", SERVE, _action, EVERY_NAME, about="Serve with faults.", short="Serve with faults.", examples=()
     )
-    try:
-        code = command.main(argv, prog_name="lab serve", standalone_mode=False)
-    except BaseException as error:
-        return report(error, argv)
-    return code if isinstance(code, int) else 0
+    return run(command, argv, "lab serve")
 
 
 if __name__ == "__main__":

@@ -1,18 +1,24 @@
-"""What decode does in push and in pull alike: it mints attempts, hears that they are at work, loses peers, commits."""
+"""What decode does in push and in pull alike: it mints attempts, hears of them, loses peers, commits.
+
+How an attempt fails and what settles it are each machine's own: `fail` and `settle` are given.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from quiesce.errors import invariant
 from quiesce.ids import Attempt
 from quiesce.protocol import receiver_rules as rules
-from quiesce.protocol.attempt import DecodeState, Destination, H, Handoff, Phase
-from quiesce.protocol.messages import Committed, Failure, Fault
-from quiesce.protocol.reasons import Reason
+from quiesce.protocol.attempt import Destination, H, Handoff, Phase
+from quiesce.protocol.decode_turn import AnyTurn
+from quiesce.protocol.messages import Body, Committed, Envelope, Failure, Fault
+from quiesce.protocol.reasons import Reason, kind_of
 from quiesce.protocol.receiver_io import (
+    Abandon,
     Attach,
     Cache,
     Minted,
@@ -24,8 +30,11 @@ from quiesce.protocol.receiver_io import (
     StopTimers,
     StreamLost,
     Timer,
+    Verified,
 )
-from quiesce.protocol.receiver_turn import AnyTurn
+
+T = TypeVar("T", bound=AnyTurn)
+Failing = Callable[[T, Any, Failure], None]
 
 TOO_LATE = Failure("handoff_timeout", "The hand-off did not complete in time.", Fault.PREFILL, 504)
 
@@ -55,6 +64,24 @@ def mint(turn: AnyTurn, kind: type[H], fact: Reserve) -> H:
     return attempt
 
 
+def hear(
+    turn: T,
+    envelope: Envelope,
+    about_nothing: Callable[[T, Envelope], None],
+    granted: Callable[[T, Any, Destination, Body], None],
+) -> None:
+    """Pass on what a granted rank says of an open attempt (`granted`), and what is said of none (`about_nothing`)."""
+    attempt = turn.state.attempts.get(envelope.attempt)
+    if not rules.is_addressed(turn.state, envelope):
+        turn.ignore(kind_of(envelope.body), Reason.OTHER_LIFE)
+    elif attempt is None:
+        about_nothing(turn, envelope)
+    elif not rules.is_granted(attempt, envelope.sender):
+        turn.ignore(kind_of(envelope.body), Reason.FOREIGN)
+    else:
+        granted(turn, attempt, Destination(envelope.to.rank, envelope.sender), envelope.body)
+
+
 def bound(turn: AnyTurn, attempt: Handoff, there: Destination) -> None:
     if attempt.phase is not Phase.PUBLISHED:
         turn.ignore("bound", Reason.LATE)
@@ -76,6 +103,16 @@ def progressed(turn: AnyTurn, attempt: Handoff, there: Destination) -> None:
     turn.put(attempt)
 
 
+def verified(turn: T, fact: Verified, fail: Failing[T]) -> None:
+    attempt = turn.state.attempts.get(fact.attempt)
+    if attempt is None or attempt.phase is not Phase.LANDED:
+        turn.ignore("verified", Reason.LATE)
+    elif fact.failure is not None:
+        fail(turn, attempt, fact.failure)
+    else:
+        commit(turn, replace(attempt, phase=Phase.VERIFIED))
+
+
 def commit(turn: AnyTurn, attempt: Handoff) -> None:
     attempt = replace(attempt, phase=Phase.COMMITTED)
     turn.put(attempt)
@@ -86,16 +123,36 @@ def commit(turn: AnyTurn, attempt: Handoff) -> None:
     turn.send(attempt.attempt, attempt.destinations(), Committed())
 
 
-def lost(state: DecodeState[H], fact: StreamLost | PeerReplaced) -> Iterator[tuple[H, Failure]]:
-    """The attempts that fail because a peer is gone, in order, and why."""
-    for number in sorted(state.attempts):
-        attempt = state.attempts[number]
+def finish(turn: T, number: Attempt, settle: Callable[[T, Any], None]) -> None:
+    attempt = turn.state.attempts.get(number)
+    if attempt is None or attempt.phase is not Phase.COMMITTED:
+        turn.ignore("finished", Reason.UNEXPECTED)
+    else:
+        settle(turn, attempt)
+
+
+# ---------------------------------------------------------------- every way to fail holds (rule 2)
+
+
+def abandon(turn: T, fact: Abandon, fail: Failing[T]) -> None:
+    attempt = turn.state.attempts.get(fact.attempt)
+    if attempt is None or not rules.is_under_way(attempt):
+        turn.ignore("abandon", Reason.LATE)
+    else:
+        fail(turn, attempt, fact.failure)
+
+
+def lose(turn: T, fact: StreamLost | PeerReplaced, fail: Failing[T]) -> None:
+    """Fail the attempts that a peer's loss ends, in order."""
+    before = turn.state.attempts
+    for number in sorted(before):
+        attempt = before[number]
         if isinstance(fact, PeerReplaced):
             if rules.is_failed_by_new_life(attempt, fact.old):
                 words = f"Prefill {fact.old} was replaced by a new life."
-                yield attempt, prefill_failure("prefill_restarted", words)
+                fail(turn, attempt, prefill_failure("prefill_restarted", words))
         elif rules.is_failed_by_loss(attempt, fact.peer):
-            yield attempt, prefill_failure("stream_lost", f"The stream to prefill {fact.peer} ended.")
+            fail(turn, attempt, prefill_failure("stream_lost", f"The stream to prefill {fact.peer} ended."))
 
 
 def give_back(turn: AnyTurn, attempt: H, proof_for: Callable[[H, int], Proof | None]) -> H:

@@ -58,7 +58,11 @@ class OtherVersion(msgspec.Struct, frozen=True):
     worker: str
 
 
-def version_differs(mine: Hello, theirs: Hello | OtherVersion) -> str:
+Greeting = Hello | OtherVersion
+"""What is known of a worker that said HELLO."""
+
+
+def version_differs(mine: Greeting, theirs: Greeting) -> str:
     """The reason, in words, why two versions are never paired, or ""."""
     if mine.version == theirs.version:
         return ""
@@ -82,13 +86,29 @@ def mismatch(mine: Hello, theirs: Hello) -> str | None:
             return f"{what} differs: {mine.worker} has {ours}, {theirs.worker} has {other}{_remedy(ours, other)}"
     if mine.role == theirs.role:
         return f"both workers are {mine.role}"
-    for each in (mine, theirs):
-        if not _can_return_memory(each.capabilities):
-            nothing = f"transport {each.transport} has neither drain_ack nor fence at {each.worker}"
-            return f"{nothing}: held memory could never be proved free"
-        if each.transfer == PULL and not each.capabilities.pull:
-            return f"transport {each.transport} has no pull at {each.worker}: decode cannot read with it"
-    return None
+    return unpairable(mine) or unpairable(theirs) or None
+
+
+def unpairable(hello: Hello) -> str:
+    """The reason, in words, why a worker must not be paired with anybody, or ""."""
+    if not _can_return_memory(hello.capabilities):
+        nothing = f"transport {hello.transport} has neither drain_ack nor fence at {hello.worker}"
+        return f"{nothing}: held memory could never be proved free"
+    if hello.transfer == PULL and not hello.capabilities.pull:
+        return f"transport {hello.transport} has no pull at {hello.worker}: decode cannot read with it"
+    return ""
+
+
+def known_mismatch(one: Greeting | None, two: Greeting | None) -> str:
+    """Why two workers will not pair, in words, as far as a third one sees it that may speak another version; or "".
+
+    "" is no promise: what the third one cannot read, the two find out themselves.
+    """
+    if one is None or two is None:
+        return ""
+    if isinstance(one, Hello) and isinstance(two, Hello):
+        return mismatch(one, two) or ""
+    return version_differs(one, two)
 
 
 def _remedy(ours: object, other: object) -> str:

@@ -12,22 +12,13 @@ from quiesce.protocol.logprobs import TokenLogprobs
 from quiesce.protocol.messages import Lease
 from quiesce.protocol.sender_io import (
     Arrived,
-    CacheSource,
     DecodeLost,
     DecodeReplaced,
     Ended,
     Heard,
-    PrefillDone,
-    PrefillFailed,
+    PrefillEffect,
     Refused,
-    ReleaseSource,
-    Reply,
-    SenderIgnored,
     SenderTimerFired,
-    StartCompute,
-    StartSenderTimer,
-    StopCompute,
-    StopSenderTimers,
 )
 
 # ---------------------------------------------------------------- inputs
@@ -92,20 +83,6 @@ class TakeBack(msgspec.Struct, frozen=True):
     lease: Lease
 
 
-LenderEffect = (
-    Reply
-    | StartCompute
-    | StopCompute
-    | Lend
-    | Revoke
-    | TakeBack
-    | ReleaseSource
-    | PrefillFailed
-    | CacheSource
-    | PrefillDone
-    | StartSenderTimer
-    | StopSenderTimers
-    | SenderIgnored
-)
+LenderEffect = PrefillEffect | Lend | Revoke | TakeBack
 """`PrefillDone` says that OFFER was sent: prefill's part is over, and `PrefillFailed` never follows. `CacheSource` and
 `ReleaseSource` come later, with a proof for every window."""

@@ -5,14 +5,16 @@ A `Flight` is a read here: `sender` is the lender, `key` whose read it is, and `
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from quiesce.ids import AttemptKey
+from quiesce.ids import AttemptKey, Incarnation
 from quiesce.protocol import puller_rules, receiver_rules, sender_rules
 from quiesce.protocol.attempt import Phase, PullerState
 from quiesce.protocol.invariants import Broken, Flight
 from quiesce.protocol.messages import AbortAck, Committed, Envelope, Fenced
 from quiesce.protocol.record import Record, RecordPhase, SenderState
+
+Lives = Mapping[Incarnation, PullerState]
 
 
 def no_early_ack(flights: Iterable[Flight], messages: Iterable[Envelope]) -> Broken:
@@ -22,15 +24,24 @@ def no_early_ack(flights: Iterable[Flight], messages: Iterable[Envelope]) -> Bro
     return tuple(f"no_early_ack: {each}" for each in said if AttemptKey(each.sender, each.attempt) in flying)
 
 
-def no_leak(puller: PullerState, lenders: Iterable[SenderState], *, can_revoke: bool, deaths_are_known: bool) -> Broken:
+def no_leak(
+    puller: PullerState,
+    lenders: Iterable[SenderState],
+    *,
+    can_revoke: bool,
+    deaths_are_known: bool,
+    others: Iterable[PullerState] = (),
+) -> Broken:
     """When the system is quiet, nothing is held but what awaits a *named* proof.
 
     At decode: a read of unknown fate, until its own endpoint is closed. At prefill: what such a read may still read,
     where windows cannot be revoked; and what a decode life was lent that is gone, where nobody knows that for certain.
+    `others` are the other decode lives that go on.
     """
     wrong = [*_held_at_decode(puller)]
+    lives = {each.incarnation: each for each in (puller, *others)}
     for lender in lenders:
-        named = frozenset() if can_revoke else _named(puller, lender, deaths_are_known)
+        named = frozenset() if can_revoke else _named(lives, lender, deaths_are_known)
         wrong += _held_at_prefill(lender, named)
     return tuple(wrong)
 
@@ -43,14 +54,15 @@ def _held_at_decode(puller: PullerState) -> Broken:
     return tuple(wrong)
 
 
-def _named(puller: PullerState, lender: SenderState, deaths_are_known: bool) -> frozenset[AttemptKey]:
+def _named(lives: Lives, lender: SenderState, deaths_are_known: bool) -> frozenset[AttemptKey]:
     """The loans that nobody may take back."""
     lent = (key for key, record in lender.records.items() if sender_rules.is_lent(record))
-    return frozenset(key for key in lent if _may_still_read(puller, lender, key, deaths_are_known))
+    return frozenset(key for key in lent if _may_still_read(lives, lender, key, deaths_are_known))
 
 
-def _may_still_read(puller: PullerState, lender: SenderState, key: AttemptKey, deaths_are_known: bool) -> bool:
-    if key.decode.incarnation != puller.incarnation:
+def _may_still_read(lives: Lives, lender: SenderState, key: AttemptKey, deaths_are_known: bool) -> bool:
+    puller = lives.get(key.decode.incarnation)
+    if puller is None:
         return not deaths_are_known
     return key.decode.incarnation in lender.dead or _is_open(puller, key)
 

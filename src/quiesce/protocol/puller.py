@@ -11,10 +11,11 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from quiesce.ids import Attempt, Incarnation
+from quiesce.ids import Incarnation
 from quiesce.protocol import puller_rules, receiver_rules
 from quiesce.protocol.attempt import Destination, Phase, PullerState, PullState
-from quiesce.protocol.decode_steps import TOO_LATE, bound, commit, lost, mint, progressed
+from quiesce.protocol.decode_steps import TOO_LATE, abandon, bound, finish, hear, lose, mint, progressed, verified
+from quiesce.protocol.decode_turn import PullerTurn
 from quiesce.protocol.messages import (
     Abort,
     Ask,
@@ -31,7 +32,6 @@ from quiesce.protocol.messages import (
 from quiesce.protocol.puller_holds import answer, close, fail, hold_expired, settle
 from quiesce.protocol.puller_io import EndpointClosed, PullerEffect, PullerInput, ReadSettled
 from quiesce.protocol.puller_reads import begin, read_settled
-from quiesce.protocol.puller_turn import PullerTurn
 from quiesce.protocol.reasons import Reason, kind_of
 from quiesce.protocol.receiver_io import (
     Abandon,
@@ -73,21 +73,21 @@ def step(state: PullerState, fact: PullerInput) -> tuple[PullerState, tuple[Pull
         case Reserve():
             _reserve(turn, fact)
         case Received(envelope=envelope):
-            _receive(turn, envelope)
+            hear(turn, envelope, _receive_about_nothing, _receive_granted)
         case ReadSettled():
             read_settled(turn, fact)
         case Verified():
-            _verified(turn, fact)
-        case Abandon(attempt=number, failure=failure):
-            _end(turn, number, failure)
+            verified(turn, fact, fail)
+        case Abandon():
+            abandon(turn, fact, fail)
         case StreamLost() | PeerReplaced():
-            _lose(turn, fact)
+            lose(turn, fact, fail)
         case EndpointClosed():
             close(turn)
         case TimerFired():
             _expire(turn, fact)
         case Finished(attempt=number):
-            _finish(turn, number)
+            finish(turn, number, settle)
         case _:  # pragma: no cover
             assert_never(fact)
     return turn.state, tuple(turn.effects)
@@ -108,18 +108,6 @@ def _ask(turn: PullerTurn, attempt: PullState) -> bool:
     body = Ask(attempt.room, attempt.digest, attempt.prompt_tokens, attempt.held_tokens)
     turn.send(attempt.attempt, missing, body)
     return bool(missing)
-
-
-def _receive(turn: PullerTurn, envelope: Envelope) -> None:
-    attempt = turn.state.attempts.get(envelope.attempt)
-    if not receiver_rules.is_addressed(turn.state, envelope):
-        turn.ignore(kind_of(envelope.body), Reason.OTHER_LIFE)
-    elif attempt is None:
-        _receive_about_nothing(turn, envelope)
-    elif not receiver_rules.is_granted(attempt, envelope.sender):
-        turn.ignore(kind_of(envelope.body), Reason.FOREIGN)
-    else:
-        _receive_granted(turn, attempt, Destination(envelope.to.rank, envelope.sender), envelope.body)
 
 
 def _receive_about_nothing(turn: PullerTurn, envelope: Envelope) -> None:
@@ -169,38 +157,7 @@ def _ended_there(turn: PullerTurn, attempt: PullState, there: Destination, body:
         answer(turn, attempt, there, body)
 
 
-def _verified(turn: PullerTurn, fact: Verified) -> None:
-    attempt = turn.state.attempts.get(fact.attempt)
-    if attempt is None or attempt.phase is not Phase.LANDED:
-        turn.ignore("verified", Reason.LATE)
-    elif fact.failure is not None:
-        fail(turn, attempt, fact.failure)
-    else:
-        commit(turn, replace(attempt, phase=Phase.VERIFIED))
-
-
-def _finish(turn: PullerTurn, number: Attempt) -> None:
-    attempt = turn.state.attempts.get(number)
-    if attempt is None or attempt.phase is not Phase.COMMITTED:
-        turn.ignore("finished", Reason.UNEXPECTED)
-    else:
-        settle(turn, attempt)
-
-
 # ---------------------------------------------------------------- every way to fail holds (rule 2)
-
-
-def _end(turn: PullerTurn, number: Attempt, failure: Failure) -> None:
-    attempt = turn.state.attempts.get(number)
-    if attempt is None or not receiver_rules.is_under_way(attempt):
-        turn.ignore("abandon", Reason.LATE)
-    else:
-        fail(turn, attempt, failure)
-
-
-def _lose(turn: PullerTurn, fact: StreamLost | PeerReplaced) -> None:
-    for attempt, failure in lost(turn.state, fact):
-        fail(turn, attempt, failure)
 
 
 # ---------------------------------------------------------------- clocks: they escalate, they never free (section 3)

@@ -9,9 +9,9 @@ from quiesce.protocol import puller_rules as rules
 from quiesce.protocol import receiver_rules
 from quiesce.protocol.attempt import Destination, Phase, PullState
 from quiesce.protocol.decode_steps import give_back, release_without_proof, settled
+from quiesce.protocol.decode_turn import PullerTurn
 from quiesce.protocol.messages import AbortAck, Body, Committed, Fail, Failure, Fault, Fenced, Offer
 from quiesce.protocol.puller_io import CloseEndpoint
-from quiesce.protocol.puller_turn import PullerTurn
 from quiesce.protocol.reasons import Reason, kind_of
 from quiesce.protocol.receiver_io import Hold, Proof, Quarantine, RequestFailed, StartTimer, StopTimers, Timer
 

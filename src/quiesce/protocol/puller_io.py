@@ -12,25 +12,14 @@ from quiesce.ids import Attempt, Peer
 from quiesce.protocol.messages import Lease
 from quiesce.protocol.receiver_io import (
     Abandon,
-    Attach,
-    Cache,
+    DecodeEffect,
     Finished,
-    Hold,
-    Ignored,
-    Minted,
     PeerReplaced,
-    Quarantine,
     Received,
-    Release,
-    RequestFailed,
     Reserve,
-    Send,
-    StartTimer,
-    StopTimers,
     StreamLost,
     TimerFired,
     Verified,
-    Verify,
 )
 from quiesce.protocol.sender_io import Outcome
 
@@ -97,19 +86,4 @@ class CloseEndpoint(msgspec.Struct, frozen=True):
     peers: tuple[Peer, ...]
 
 
-PullerEffect = (
-    Minted
-    | Send
-    | LaunchRead
-    | Verify
-    | Cache
-    | Attach
-    | RequestFailed
-    | Hold
-    | Release
-    | Quarantine
-    | CloseEndpoint
-    | StartTimer
-    | StopTimers
-    | Ignored
-)
+PullerEffect = DecodeEffect | LaunchRead | CloseEndpoint

@@ -7,10 +7,10 @@ from msgspec.structs import replace
 from quiesce.protocol import puller_rules as rules
 from quiesce.protocol import receiver_rules
 from quiesce.protocol.attempt import Destination, Phase, PullState
+from quiesce.protocol.decode_turn import PullerTurn
 from quiesce.protocol.messages import Failure, Fault, Offer
 from quiesce.protocol.puller_holds import fail, settle
 from quiesce.protocol.puller_io import LaunchRead, ReadSettled
-from quiesce.protocol.puller_turn import PullerTurn
 from quiesce.protocol.reasons import Reason
 from quiesce.protocol.receiver_io import Verify
 from quiesce.protocol.sender_io import Outcome

@@ -10,10 +10,11 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from quiesce.ids import Attempt, Incarnation
+from quiesce.ids import Incarnation
 from quiesce.protocol import receiver_rules as rules
 from quiesce.protocol.attempt import AttemptState, Destination, Phase, ReceiverState
-from quiesce.protocol.decode_steps import TOO_LATE, bound, commit, lost, mint, progressed
+from quiesce.protocol.decode_steps import TOO_LATE, abandon, bound, finish, hear, lose, mint, progressed, verified
+from quiesce.protocol.decode_turn import ReceiverTurn
 from quiesce.protocol.messages import (
     Abort,
     AbortAck,
@@ -46,7 +47,6 @@ from quiesce.protocol.receiver_io import (
     Verified,
     Verify,
 )
-from quiesce.protocol.receiver_turn import ReceiverTurn
 
 
 def start(incarnation: Incarnation, ranks: int = 1, *, unsafe_release_on_timeout: bool = False) -> ReceiverState:
@@ -61,19 +61,19 @@ def step(state: ReceiverState, fact: ReceiverInput) -> tuple[ReceiverState, tupl
         case Reserve():
             _reserve(turn, fact)
         case Received(envelope=envelope):
-            _receive(turn, envelope)
+            hear(turn, envelope, _receive_about_nothing, _receive_granted)
         case Verified():
-            _verified(turn, fact)
+            verified(turn, fact, fail)
         case Abandon():
-            _abandon(turn, fact)
+            abandon(turn, fact, fail)
         case StreamLost() | PeerReplaced():
-            _lose(turn, fact)
+            lose(turn, fact, fail)
         case FenceProved():
             fence(turn, fact)
         case TimerFired():
             _expire(turn, fact)
-        case Finished(attempt=attempt):
-            _finish(turn, attempt)
+        case Finished(attempt=number):
+            finish(turn, number, settle)
         case _:  # pragma: no cover
             assert_never(fact)
     return turn.state, tuple(turn.effects)
@@ -86,18 +86,6 @@ def _reserve(turn: ReceiverTurn, fact: Reserve) -> None:
     attempt = mint(turn, AttemptState, fact)
     turn.publish(attempt, rules.to_publish(attempt))
     turn.emit(StartTimer(attempt.attempt, Timer.RESEND))
-
-
-def _receive(turn: ReceiverTurn, envelope: Envelope) -> None:
-    attempt = turn.state.attempts.get(envelope.attempt)
-    if not rules.is_addressed(turn.state, envelope):
-        turn.ignore(kind_of(envelope.body), Reason.OTHER_LIFE)
-    elif attempt is None:
-        _receive_about_nothing(turn, envelope)
-    elif not rules.is_granted(attempt, envelope.sender):
-        turn.ignore(kind_of(envelope.body), Reason.FOREIGN)
-    else:
-        _receive_granted(turn, attempt, Destination(envelope.to.rank, envelope.sender), envelope.body)
 
 
 def _receive_about_nothing(turn: ReceiverTurn, envelope: Envelope) -> None:
@@ -166,24 +154,6 @@ def _count_done(turn: ReceiverTurn, attempt: AttemptState) -> None:
         settle(turn, attempt)
 
 
-def _verified(turn: ReceiverTurn, fact: Verified) -> None:
-    attempt = turn.state.attempts.get(fact.attempt)
-    if attempt is None or attempt.phase is not Phase.LANDED:
-        turn.ignore("verified", Reason.LATE)
-    elif fact.failure is not None:
-        fail(turn, attempt, fact.failure)
-    else:
-        commit(turn, replace(attempt, phase=Phase.VERIFIED))
-
-
-def _finish(turn: ReceiverTurn, number: Attempt) -> None:
-    attempt = turn.state.attempts.get(number)
-    if attempt is None or attempt.phase is not Phase.COMMITTED:
-        turn.ignore("finished", Reason.UNEXPECTED)
-    else:
-        settle(turn, attempt)
-
-
 # ---------------------------------------------------------------- every way to fail holds (rule 2)
 
 
@@ -194,19 +164,6 @@ def _failed_there(turn: ReceiverTurn, attempt: AttemptState, there: Destination,
         turn.send(attempt.attempt, [there], Fenced())
     else:
         turn.ignore("fail", Reason.LATE)
-
-
-def _abandon(turn: ReceiverTurn, fact: Abandon) -> None:
-    attempt = turn.state.attempts.get(fact.attempt)
-    if attempt is None or not rules.is_under_way(attempt):
-        turn.ignore("abandon", Reason.LATE)
-    else:
-        fail(turn, attempt, fact.failure)
-
-
-def _lose(turn: ReceiverTurn, fact: StreamLost | PeerReplaced) -> None:
-    for attempt, failure in lost(turn.state, fact):
-        fail(turn, attempt, failure)
 
 
 # ---------------------------------------------------------------- clocks: they escalate, they never free (section 3)

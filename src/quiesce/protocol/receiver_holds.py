@@ -8,6 +8,7 @@ from quiesce.ids import Attempt, Peer
 from quiesce.protocol import receiver_rules as rules
 from quiesce.protocol.attempt import AttemptState, Destination, Phase
 from quiesce.protocol.decode_steps import give_back, prefill_failure, release_without_proof, settled
+from quiesce.protocol.decode_turn import ReceiverTurn
 from quiesce.protocol.messages import Abort, AbortAck, Failure, Fenced
 from quiesce.protocol.reasons import Reason
 from quiesce.protocol.receiver_io import (
@@ -20,7 +21,6 @@ from quiesce.protocol.receiver_io import (
     Timer,
     TryFence,
 )
-from quiesce.protocol.receiver_turn import ReceiverTurn
 
 
 def fail(turn: ReceiverTurn, attempt: AttemptState, failure: Failure) -> None:

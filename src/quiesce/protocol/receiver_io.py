@@ -225,7 +225,7 @@ class Ignored(msgspec.Struct, frozen=True):
     reason: str
 
 
-ReceiverEffect = (
+DecodeEffect = (
     Minted
     | Send
     | Verify
@@ -235,8 +235,10 @@ ReceiverEffect = (
     | Hold
     | Release
     | Quarantine
-    | TryFence
     | StartTimer
     | StopTimers
     | Ignored
 )
+"""What means the same in push and in pull."""
+
+ReceiverEffect = DecodeEffect | TryFence

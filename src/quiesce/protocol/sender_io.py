@@ -219,17 +219,18 @@ class SenderIgnored(msgspec.Struct, frozen=True):
     reason: str
 
 
-SenderEffect = (
+PrefillEffect = (
     Reply
     | StartCompute
     | StopCompute
-    | Launch
     | ReleaseSource
     | PrefillFailed
     | CacheSource
     | PrefillDone
-    | Poisoned
     | StartSenderTimer
     | StopSenderTimers
     | SenderIgnored
 )
+"""What means the same in push and in pull."""
+
+SenderEffect = PrefillEffect | Launch | Poisoned

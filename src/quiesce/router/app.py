@@ -92,11 +92,12 @@ class Views:
         return _json(Status("ok"))
 
     async def readiness(self, request: Request) -> Response:
-        """The status is for all, the reason for those who may look."""
+        """The status is for all; the reason, and who is refused, for those who may look."""
+        may_look = self._service.admin.may_look(request.headers)
+        refused = self._service.fleet.objections.listed() if may_look else ()
         if reason := self._service.why_not_ready():
-            told = reason if self._service.admin.may_look(request.headers) else None
-            return _json(Status("not ready", told), 503)
-        return _json(Status("ready"))
+            return _json(Status("not ready", reason if may_look else None, refused), 503)
+        return _json(Status("ready", refused=refused))
 
     async def version(self, request: Request) -> Response:
         return _json(Version(__version__))
@@ -107,7 +108,9 @@ class Views:
     async def metrics(self, request: Request) -> Response:
         """The router's and all workers'. Open unless there is an admin key: there is no text of a user in them."""
         self._service.admin.check_look(request.headers)
+        objections = self._service.fleet.objections
         self._service.meter.ready(not self._service.why_not_ready())
+        self._service.meter.unused(len(objections.refused), len(objections.unfit))
         texts = [self._service.meter.telemetry.render(), *await self._service.fleet.scrape()]
         return Response(merge_expositions(texts), media_type=CONTENT_TYPE)
 

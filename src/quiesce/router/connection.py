@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import ClassVar, Literal
 
 import h11
@@ -13,6 +14,9 @@ from quiesce.api.responses import error_body
 
 _LINGER_S = 5.0
 """How long a client may go on sending a body that was answered already, so that it reads the answer."""
+
+RECENT_S = 1.0
+"""When the port is closed, who came or was answered within this may ask once more."""
 
 _UNREAD_S = 60.0
 """How long a client may leave unread what waits for it."""
@@ -43,23 +47,64 @@ class Connection(H11Protocol):
     waiting: ClassVar[dict[Connection, None]] = {}
     """Those that wait for a request, longest first. Both are set by `connections_within`."""
 
+    is_last: Callable[[], bool] = staticmethod(lambda: False)
+    """Whether from now on each answer is the last one of its connection."""
+
     _awaited: Awaited = ""
+    _left = False
+    _last_s = 0.0
     _timer: asyncio.TimerHandle | None = None
     _unread_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._last_s = self.loop.time()
+        if self.is_last():
+            self.shutdown()
         if len(self.connections) > self.limits.most_connections:
             self._make_room()
         self._review()
 
     def data_received(self, data: bytes) -> None:
+        if self._left:
+            return
         super().data_received(data)
         self._review()
 
+    def handle_events(self) -> None:
+        super().handle_events()
+        if self._is_busy():
+            self.cycle.transport = _Lingering(self.transport, self.leave)
+            self.cycle.keep_alive = self.cycle.keep_alive and not self.is_last()
+
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self._last_s = self.loop.time()
         self._review()
+
+    def shutdown(self) -> None:
+        """What uvicorn says once the port is closed. A request that has arrived, read or not, still has its answer."""
+        if self._is_busy():
+            self.cycle.keep_alive = False
+        again_s = 0.0 if self._awaited == "rest" else RECENT_S
+        self.loop.call_at(self._last_s + again_s, self._leave_if_idle)  # not before the loop has read what there is
+
+    def leave(self) -> None:
+        """End our side after what is still to be sent, and read on, heeding nothing, until the client ends its own.
+
+        To close at once would throw away bytes that came and were not read. Then the kernel resets the connection, and
+        the client may never see the answer that it has been sent.
+        """
+        if self._left or self.transport.is_closing():
+            return
+        self._left = True
+        self.transport.resume_reading()
+        self.transport.write_eof()
+        self._review()
+
+    def _leave_if_idle(self) -> None:
+        if not self._is_busy():
+            self.leave()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -73,6 +118,9 @@ class Connection(H11Protocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         self._stop_unread_timer()
+
+    def _is_busy(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
 
     def _make_room(self) -> None:
         """Requests under way are never cut for a newcomer."""
@@ -90,9 +138,11 @@ class Connection(H11Protocol):
             self._await(awaited)
 
     def _owed(self) -> Awaited:
-        if self.transport.is_closing():
+        if self.transport.is_closing() or (self._left and self.transport.get_write_buffer_size()):
             return "flush"
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self._left:
+            return "rest"
+        if self._is_busy():
             return ""
         if self.conn.their_state is h11.SEND_BODY:
             return "rest"
@@ -124,11 +174,29 @@ class Connection(H11Protocol):
             self._unread_timer = None
 
 
-def connections_within(chosen: Limits) -> type[Connection]:
+class _Lingering(asyncio.Transport):
+    """What a request's answer is written to. uvicorn closes it when no other request may follow."""
+
+    def __init__(self, transport: asyncio.Transport, leave: Callable[[], None]) -> None:
+        super().__init__()
+        self._transport, self._leave = transport, leave
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._transport.write(data)
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        self._leave()
+
+
+def connections_within(chosen: Limits, last: Callable[[], bool]) -> type[Connection]:
     """The protocol class that uvicorn makes one of for each connection."""
 
     class Within(Connection):
         limits = chosen
+        is_last = staticmethod(last)
         waiting: ClassVar[dict[Connection, None]] = {}
 
     return Within

@@ -15,6 +15,7 @@ from quiesce.control.tcp_listener import open_listener
 from quiesce.control.whereabouts import Places, Whereabouts
 from quiesce.control.workers_file import NamedWorkers, read_workers
 from quiesce.router.fleet import Fleet
+from quiesce.router.meter import Meter
 from quiesce.router.registry import Registry
 from quiesce.router.settings import RouterSettings
 
@@ -39,7 +40,7 @@ def first_workers(settings: RouterSettings) -> list[Address]:
 
 
 @contextlib.asynccontextmanager
-async def discovery(settings: RouterSettings, fleet: Fleet) -> AsyncIterator[list[asyncio.Future[None]]]:
+async def discovery(settings: RouterSettings, fleet: Fleet, meter: Meter) -> AsyncIterator[list[asyncio.Future[None]]]:
     """Keep the fleet to what the sources say: tasks that run until they are cancelled, which whoever enters has to do.
 
     Raises ConfigurationError when --control-listen cannot be had.
@@ -51,7 +52,7 @@ async def discovery(settings: RouterSettings, fleet: Fleet) -> AsyncIterator[lis
     following = [follow(settings, where, rules)] if settings.workers_file or settings.workers_srv else []
     async with contextlib.AsyncExitStack() as opened:
         if settings.control_listen is not None:
-            registry = Registry(fleet, where)
+            registry = Registry(fleet, where, meter.registration)
             address = parse_address(settings.control_listen)
             listener = await open_listener(address, registry.serve, fleet.security)
             opened.push_async_callback(listener.stop)

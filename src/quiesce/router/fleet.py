@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from quiesce.control.address import Address, show_address
+from quiesce.control.restraint import Restraint
 from quiesce.control.security import LOCAL, Security
 from quiesce.ids import RequestId
 from quiesce.protocol.breaker import Phase
@@ -37,6 +38,7 @@ from quiesce.router.breakers import Breakers
 from quiesce.router.failures import CLIENT_GONE
 from quiesce.router.halves import Halves
 from quiesce.router.link import WorkerLink
+from quiesce.router.objections import Objections
 from quiesce.router.pairs import Pair, misspoken, usable_pairs, why_no_pair
 from quiesce.router.warmth import Warmth
 from quiesce.telemetry.spans import ROOT, Spans
@@ -57,7 +59,8 @@ class Fleet:
     """Routes frames between links and tries. Lives on one event loop. `restarted` hears names of new lives.
 
     `stopping` is set before links are ended on purpose: their loss is no news then. `model` is what workers must serve
-    to be of use. `on_room` is called when a worker may have room for more.
+    to be of use. `on_room` is called when a worker may have room for more; `claimed`, when one greets, for why it must
+    not be used where it did, or "".
     """
 
     def __init__(
@@ -73,6 +76,8 @@ class Fleet:
     ) -> None:
         self.stopping = False
         self.on_room: Callable[[], None] = lambda: None
+        self.claimed: Callable[[WorkerLink, Welcome], str] = lambda link, welcome: ""
+        self.restraint, self.objections = Restraint(), Objections()
         self.called_off = False
         self.model, self._clock = model, clock
         self._has_pair, self._had_pair_s = False, -math.inf
@@ -151,7 +156,7 @@ class Fleet:
         if self.usable():
             names = self.breakers.names_in(Phase.OPEN, Phase.HALF_OPEN)
             return f"circuit breakers are open: {', '.join(names)}"
-        return why_no_pair(self.links, self.model)
+        return why_no_pair(self.links, self.model, self.objections.told())
 
     def wait_for_change(self) -> Coroutine[Any, Any, Any]:
         """Until a worker came, went, told something new, or a pair was proved: from this call on, not only from when
@@ -246,6 +251,8 @@ class Fleet:
 
     def why_not(self, link: WorkerLink, welcome: Welcome) -> str:
         """Pairs are formed by name: of two workers that have the same one, the first is used while it is connected."""
+        if problem := self.claimed(link, welcome):
+            return problem
         others = [each for each in self.present if each is not link and each.name == welcome.worker]
         return f"a worker {welcome.worker} is here already, at {show_address(others[0].address)}" if others else ""
 
@@ -275,6 +282,8 @@ class Fleet:
     def on_change(self) -> None:
         """Wakes who waits now; who comes later waits for the next change."""
         self.breakers.learn(self.links)
+        troubles = {(link.name, name): why for link in self.links for name, why in link.troubles}
+        self.objections.find_unfit("workers", troubles)
         had, self._has_pair = self._has_pair, bool(self.pairs())
         if had:
             self._had_pair_s = self._clock()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections import Counter
 from typing import Protocol
 
@@ -12,6 +13,7 @@ from quiesce.control.address import Address, TcpAddress, show_address
 from quiesce.control.connection import require_grant
 from quiesce.control.dialing import connect
 from quiesce.control.dispatch_codec import decode_worker_frame
+from quiesce.control.restraint import Restraint
 from quiesce.control.security import LOCAL, Security
 from quiesce.control.stream import FrameStream
 from quiesce.errors import PeerUnusable
@@ -40,6 +42,7 @@ class Listener(Protocol):
     """Who is told what happens on a link. `stopping`: links end because we end them."""
 
     stopping: bool
+    restraint: Restraint
 
     def why_not(self, link: WorkerLink, welcome: Welcome) -> str:
         """Why who greeted on this link cannot be used, or ""."""
@@ -73,6 +76,7 @@ class WorkerLink:
         self.halves = self.reserved = 0
         self.awaited: Counter[WorkerLink] = Counter()
         self._unanswered_pings = 0
+        self._heard_s = 0.0
         self._listener = listener
         self._life = self._trouble = ""
         self._stream: FrameStream[WorkerFrame] | None = None
@@ -91,6 +95,11 @@ class WorkerLink:
     def answers(self) -> bool:
         """False from the ping after five that found no answer until the worker says anything at all."""
         return self._unanswered_pings <= _MOST_UNANSWERED
+
+    @property
+    def heard(self) -> str:
+        """When it said something last, as UTC for people."""
+        return time.strftime("%H:%M:%SZ", time.gmtime(self._heard_s))
 
     @property
     def generates(self) -> bool:
@@ -112,7 +121,8 @@ class WorkerLink:
         self._unanswered_pings += 1
         self.send(Ping(self._unanswered_pings))
         if self._unanswered_pings > _MOST_UNANSWERED:
-            _log.warning("worker does not answer", extra=ids(worker_name=self.name))
+            reason = f"nothing was heard from it since {self.heard}"
+            _log.warning("worker does not answer", extra=ids(worker_name=self.name, reason=reason))
             self._listener.on_change()
             self._listener.on_silent(self)
 
@@ -150,8 +160,13 @@ class WorkerLink:
         """Once: that a worker cannot be dialled is seen every second, perhaps until somebody starts it."""
         level = logging.WARNING if self._stream or isinstance(self.address, TcpAddress) else logging.DEBUG
         if level == logging.DEBUG or reason != self._trouble:
-            _log.log(level, "a worker cannot be used", extra=ids(worker_name=self.name, reason=reason))
+            self._say(level, "a worker cannot be used", reason=reason)
         self._trouble = reason
+
+    def _say(self, level: int, what: str, **told: object) -> None:
+        """In the log, but not again and again of an address that comes and goes."""
+        if (unsaid := self._listener.restraint.unsaid(f"link {show_address(self.address)}")) is not None:
+            _log.log(level, what, extra=ids(worker_name=self.name, unsaid=unsaid or None, **told))
 
     async def _connect(self) -> FrameStream[WorkerFrame]:
         with contextlib.closing(await connect(self.address, security=self._security)) as sock:
@@ -178,6 +193,7 @@ class WorkerLink:
         return True
 
     def _heard(self) -> None:
+        self._heard_s = time.time()
         silent, self._unanswered_pings = not self.answers, 0
         if silent:
             _log.info("worker answers again", extra=ids(worker_name=self.name))
@@ -185,8 +201,8 @@ class WorkerLink:
 
     def _greet(self, welcome: Welcome) -> None:
         self.welcome, self.load, self.peers = welcome, Load(0, 0, 0, ready=False, reason="has not told its load"), ()
-        self._unanswered_pings, self._trouble = 0, ""
-        _log.info("worker is here", extra=ids(worker_name=welcome.worker, incarnation=welcome.incarnation))
+        self._unanswered_pings, self._trouble, self._heard_s = 0, "", time.time()
+        self._say(logging.INFO, "worker is here", incarnation=welcome.incarnation)
         if self._life not in ("", welcome.incarnation):
             self._listener.on_new_life(self)
         self._life = welcome.incarnation
@@ -216,7 +232,7 @@ class WorkerLink:
         if self.welcome is not None:
             told = logging.INFO if self.dismissed or self.load.reason == LEAVING else logging.WARNING
             level = logging.DEBUG if self._listener.stopping else told
-            _log.log(level, "worker is gone", extra=ids(worker_name=self.name, incarnation=self.welcome.incarnation))
+            self._say(level, "worker is gone", incarnation=self.welcome.incarnation)
             self._listener.on_lost(self)
         self.welcome, self.peers, self.troubles = None, (), ()
         self._listener.on_change()

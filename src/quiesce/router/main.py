@@ -8,7 +8,7 @@ import logging
 import math
 import signal
 import socket
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any
 
 import uvicorn
@@ -19,12 +19,12 @@ from quiesce.lasting import keep, making_what_lasts
 from quiesce.router.app import build_app
 from quiesce.router.breakers import Breakers
 from quiesce.router.capacity import AT_ONCE, make_room, most_connections
-from quiesce.router.connection import Limits, connections_within
+from quiesce.router.connection import RECENT_S, Limits, connections_within
 from quiesce.router.discovery import check_workers, discovery, first_workers
 from quiesce.router.fleet import Fleet
 from quiesce.router.front.app import ByPort
 from quiesce.router.front.ports import Front, open_fronts
-from quiesce.router.listening import BACKLOG, bind
+from quiesce.router.listening import BACKLOG, bind, callers_in
 from quiesce.router.meter import Meter
 from quiesce.router.request_names import RequestNames
 from quiesce.router.service import Service
@@ -36,7 +36,12 @@ from quiesce.text.model import TextModel
 
 _KEEP_ALIVE_S = 75
 _GOODBYE_S = 1.0
-"""How long clients have to take the error that ends their request; then their connections are cut."""
+"""How long clients have to take the error that ends their request, while others take theirs once more as long."""
+_ONE_SIGNAL_S = 1.0
+"""SIGTERM again within this is the same one: a service manager sends it to all processes, and `quiesce serve` to us."""
+_CALLERS_S = 0.5
+_SEEN_OFF_S = RECENT_S + 0.5
+_CUT_S = 0.2
 
 _log = logging.getLogger(__name__)
 
@@ -62,7 +67,7 @@ async def _serve(settings: RouterSettings, text: TextModel) -> int:
     async with router(settings, text) as server:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, server.stop)
+            loop.add_signal_handler(number, server.on_signal)
         if settings.tenants is not None:
             loop.add_signal_handler(signal.SIGHUP, server.service.keys.reload)
         await server.serve()
@@ -85,7 +90,7 @@ async def router(settings: RouterSettings, text: TextModel) -> AsyncIterator[Ser
         fronts = open_fronts(service, taken=sock.getsockname()[1])
         for front in fronts:
             opened.enter_context(front.sock)
-        discovering = await opened.enter_async_context(discovery(settings, fleet))
+        discovering = await opened.enter_async_context(discovery(settings, fleet, meter))
         async with _running(service, sock, fronts, discovering) as server:
             yield server
 
@@ -124,11 +129,12 @@ class Server(uvicorn.Server):
         self._probing = probing
         self._hurry = asyncio.Event()
         self._draining: asyncio.Task[None] | None = None
-        self._deadline_s = math.inf
+        self._told_s = self._deadline_s = math.inf
         self.port: int = sock.getsockname()[1]
         self.exit_code = 0
         self.front_ports = [front.port for front in fronts]
-        super().__init__(_config(service, fronts))
+        self._closed = False
+        super().__init__(_config(service, fronts, lambda: self._closed))
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         _log.info("listening", extra=logs.ids(address=self.service.settings.host, port=self.port))
@@ -139,6 +145,14 @@ class Server(uvicorn.Server):
         # asyncio takes one number for the kernel's queue and for how many it accepts in one go.
         for sock in self._socks:
             sock.listen(BACKLOG)
+
+    def on_signal(self) -> None:
+        """Told to stop, or, some time later, to end at once."""
+        if self._draining is None:
+            self._told_s = _now_s()
+        elif _now_s() < self._told_s + _ONE_SIGNAL_S:
+            return
+        self.stop()
 
     def stop(self) -> None:
         """Be ready no more; after the delay begin nothing more and let requests finish within the grace.
@@ -170,26 +184,35 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Until every request has ended, by itself or by us."""
+        """End every request, by itself or by us, answer who has called meanwhile, and only then close the port."""
         self._probing.cancel()
-        ending = asyncio.ensure_future(self._end_requests())
+        self.service.stopping.draining = True
+        await self._end_requests()
+        await callers_in(self._socks, _CALLERS_S)
+        self._closed = True
+        leaving = asyncio.ensure_future(self._see_off())
         try:
             await super().shutdown(sockets)
         finally:
-            ending.cancel()
-            await asyncio.gather(ending, return_exceptions=True)
+            leaving.cancel()
+            await asyncio.gather(leaving, return_exceptions=True)
 
     async def _end_requests(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            left_s = min(self.service.settings.grace_s, self._deadline_s - _now_s())
-            async with asyncio.timeout(max(0.0, left_s)):
-                await self._hurry.wait()
+        left_s = min(self.service.settings.grace_s, self._deadline_s - _now_s())
+        stopping = self.service.stopping
+        await _first((stopping.idle(), self._hurry.wait()), max(0.0, left_s))
         when = "second signal" if self._hurry.is_set() else "grace period"
-        if count := self.service.stopping.call_off():
+        if count := stopping.call_off():
             _log.warning("%d %s ended at the %s", count, "request" if count == 1 else "requests", when)
-        await asyncio.sleep(_GOODBYE_S)
+            await _first((stopping.idle(),), _GOODBYE_S)
+            if 0 < stopping.running < count:
+                await _first((stopping.idle(),), _GOODBYE_S)
+
+    async def _see_off(self) -> None:
+        """Who does not read the last answer, or does not go, is cut off."""
+        await asyncio.sleep(_SEEN_OFF_S)
         self._cut_connections()
-        await asyncio.sleep(_GOODBYE_S)
+        await asyncio.sleep(_CUT_S)
         self.force_exit = True
 
     def _cut_connections(self) -> None:
@@ -215,14 +238,14 @@ def _now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _config(service: Service, fronts: Sequence[Front]) -> uvicorn.Config:
+def _config(service: Service, fronts: Sequence[Front], is_closed: Callable[[], bool]) -> uvicorn.Config:
     settings = service.settings
     limits = Limits(most_connections(settings), settings.receive_timeout_s, _KEEP_ALIVE_S)
     return uvicorn.Config(
         RequestNames(ByPort(build_app(service), {front.port: front.app for front in fronts})),
         lifespan="off",
         ws="none",
-        http=connections_within(limits),
+        http=connections_within(limits, is_closed),
         log_config=None,
         access_log=False,
         server_header=False,

@@ -67,6 +67,15 @@ class Meter:
         """Start timing one request."""
         return TokenClock(self)
 
+    def registration(self, outcome: str) -> None:
+        """How one began or ended."""
+        self.telemetry.inc("quiesce_registrations", outcome=outcome)
+
+    def unused(self, workers: int, pairs: int) -> None:
+        """So many registrations are refused now, and so many pairs do not fit."""
+        self.telemetry.set("quiesce_unfit", workers, unfit="worker")
+        self.telemetry.set("quiesce_unfit", pairs, unfit="pair")
+
     def ready(self, ready: bool) -> None:
         self.telemetry.set("quiesce_ready", ready)
 

@@ -71,7 +71,7 @@ def unfit(link: WorkerLink, model: str) -> str:
     if link.welcome.model != model:
         return f"serves model {link.welcome.model}, not {model}"
     if not link.answers:
-        return "does not answer"
+        return f"does not answer: nothing was heard from it since {link.heard}. Is it stopped, or its host?"
     if link.dismissed:
         return "is no longer named"
     return "" if link.load.ready else link.load.reason or "not ready"
@@ -84,13 +84,12 @@ def misspoken(link: WorkerLink) -> str:
     return f"speaks version {link.welcome.version} of the router's frames, not {DISPATCH_VERSION}"
 
 
-def why_no_pair(links: Sequence[WorkerLink], model: str) -> str:
-    """For the operator and for /readiness: what is missing."""
+def why_no_pair(links: Sequence[WorkerLink], model: str, objections: Sequence[str] = ()) -> str:
+    """For the operator and for /readiness: what is missing, and what the router objects to."""
     if not links:
-        return "no worker is known"
+        return "; ".join(("no worker is known", *objections))
     problems = [f"{link.name}: {problem}" for link in links if (problem := unfit(link, model))]
-    problems += [f"{link.name} with {name}: {why}" for link in links for name, why in link.troubles]
-    return "; ".join(problems) or "no decode worker has a connection to a prefill worker"
+    return "; ".join((*problems, *objections)) or "no decode worker has a connection to a prefill worker"
 
 
 def choose(

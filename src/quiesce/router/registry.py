@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 
-from quiesce.control.address import Address, TcpAddress, show_address
+from quiesce.control.address import Address, TcpAddress, parse_address, place_of, show_address
 from quiesce.control.connection import Connection, is_local
-from quiesce.control.registration_codec import decode_leave, decode_register
+from quiesce.control.registration_codec import MAX_REASON_CHARS, MOST_UNFIT, decode_leave, decode_register
 from quiesce.control.single_frame import first_frame
 from quiesce.control.stream import FrameStream
 from quiesce.control.whereabouts import Whereabouts
-from quiesce.control.workers_file import MOST_WORKERS
 from quiesce.errors import PeerUnusable
+from quiesce.protocol.dispatch import Welcome
 from quiesce.protocol.registration import Leave, Refused, Register, Registered
 from quiesce.router.fleet import Fleet
+from quiesce.router.link import WorkerLink
 from quiesce.router.roster import Entry, Roster
 from quiesce.telemetry.logs import ids
 
@@ -28,22 +30,29 @@ _log = logging.getLogger(__name__)
 
 
 class Registry:
-    """`serve` is for each connection that comes in. Lives on one event loop."""
+    """`serve` is for each connection that comes in; `count` hears how each registration began and ended.
 
-    def __init__(self, fleet: Fleet, where: Whereabouts) -> None:
+    Lives on one event loop.
+    """
+
+    def __init__(self, fleet: Fleet, where: Whereabouts, count: Callable[[str], None] = lambda outcome: None) -> None:
         self._fleet = fleet
         self._where = where
+        self._count = count
         self._roster = Roster(fleet.model)
         self._streams: dict[str, FrameStream[Leave]] = {}
         self._told: dict[str, Registered] = {}
-        self._refused: dict[str, str] = {}
+        self._known: dict[str, Address] = {}
+        self._unfit: dict[tuple[str, str], str] = {}
+        self._goodbyes: set[asyncio.Task[None]] = set()
+        fleet.claimed = self._answered
 
     async def run(self) -> None:
         """Tell decode workers of prefill workers whenever those change, until cancelled."""
         while True:
             await self._fleet.wait_for_change()
-            for name in list(self._streams):
-                self._tell(name)
+            if self._prefills() != self._known:
+                self._tell_all()
 
     async def serve(self, sock: Connection) -> None:
         """One worker's registration, until it leaves or is lost."""
@@ -61,21 +70,28 @@ class Registry:
         problem = self._roster.why_not(said, stream.identity, local=local)
         if problem:
             return problem
-        others = [link for link in self._fleet.present if link.name == said.worker]
-        elsewhere = [link for link in others if show_address(link.address) != said.address]
-        return f"a worker {said.worker} is here already, at {show_address(elsewhere[0].address)}" if elsewhere else ""
+        place = place_of(parse_address(said.address))
+        for link in self._fleet.present:
+            if (place_of(link.address) == place) != (link.name == said.worker):
+                where = show_address(link.address)
+                return f"{where} is where {link.name} answers" if link.name != said.worker else _is_here(link)
+        return ""
 
     async def _refuse(self, said: Register, stream: FrameStream[Leave], problem: str) -> None:
         """Logged once: it comes again every second."""
-        if self._refused.get(said.worker) != problem:
-            if len(self._refused) >= MOST_WORKERS:
-                self._refused.clear()
-            self._refused[said.worker] = problem
-            _log.warning("a worker is refused", extra=ids(worker_name=said.worker, reason=problem))
-        stream.send(Refused(problem))
-        with contextlib.suppress(TimeoutError):
+        self._count("refused")
+        if self._fleet.objections.refuse(said.worker, problem):
+            self._say(logging.WARNING, "a worker is refused", said, reason=problem)
+        with contextlib.suppress(PeerUnusable, TimeoutError):
+            stream.send(Refused(problem))
             async with asyncio.timeout(_GOODBYE_S):
                 await stream.flush()
+
+    def _say(self, level: int, what: str, said: Register, **told: object) -> None:
+        """In the log, but not again and again of a worker that comes and goes."""
+        subject = f"registration {said.worker} {told.get('peer', '')}"
+        if (unsaid := self._fleet.restraint.unsaid(subject)) is not None:
+            _log.log(level, what, extra=ids(worker_name=said.worker, unsaid=unsaid or None, **told))
 
     async def _keep(self, said: Register, stream: FrameStream[Leave]) -> None:
         entry = self._enter(said, stream)
@@ -83,7 +99,7 @@ class Registry:
         try:
             left = await stream.receive() is not None
         except PeerUnusable as error:
-            _log.warning("a registration ended", extra=ids(worker_name=said.worker, reason=error))
+            self._say(logging.WARNING, "a registration ended", said, reason=error)
         finally:
             if self._streams.get(said.worker) is stream:
                 del self._streams[said.worker]
@@ -93,24 +109,26 @@ class Registry:
         if (older := self._streams.pop(said.worker, None)) is not None:
             older.close()
         entry = self._roster.enter(said, stream.identity)
-        self._refused.pop(said.worker, None)
+        entry.proved = any(link.address == entry.address and link.name == said.worker for link in self._fleet.present)
+        self._count("registered")
+        self._fleet.objections.take(said.worker)
         self._streams[said.worker] = stream
         self._told.pop(said.worker, None)
-        _log.info("a worker registered", extra=ids(worker_name=said.worker, address=said.address))
-        self._say()
-        self._tell(said.worker)
+        self._say(logging.INFO, "a worker registered", said, address=said.address)
+        self._change()
         return entry
 
     def _end(self, entry: Entry, *, left: bool) -> None:
         entry.lost = True
+        self._count("left" if left else "lost")
         if not self._roster.has(entry):
             return
-        _log.info("a worker left" if left else "a registration was lost", extra=ids(worker_name=entry.said.worker))
+        self._say(logging.INFO, "a worker left" if left else "a registration was lost", entry.said)
         if left:
             self._roster.forget(entry)
-            self._say()
         else:
             self._forget_later(entry)
+        self._change()
 
     def _forget_later(self, entry: Entry) -> None:
         asyncio.get_running_loop().call_later(FORGET_S, self._forget, entry)
@@ -122,34 +140,91 @@ class Registry:
             self._forget_later(entry)
             return
         self._roster.forget(entry)
-        self._say()
+        self._change()
 
-    def _say(self) -> None:
+    # ------------------------------------------------------------ who is where
+
+    def _answered(self, link: WorkerLink, welcome: Welcome) -> str:
+        """A worker answered where some say that they are dialled: it is one of them, and the others are not there.
+
+        Why it must not be used there, or "": where nobody but those others said that it is, it would be in the way of
+        its own registration.
+        """
+        claims = self._roster.at(link.address)
+        right = [each for each in claims if (each.said.worker, each.said.role) == (welcome.worker, welcome.role)]
+        wrong = [each for each in claims if each not in right]
+        for entry in right:
+            entry.proved = True
+        problem = f"{show_address(link.address)} is where {welcome.worker} answers"
+        for entry in wrong:
+            self._refute(entry, problem)
+        if claims:
+            asyncio.get_running_loop().call_soon(self._change)
+        elsewhere = link.address in self._where.besides(SOURCE)
+        return f"{problem}, and nobody said so" if wrong and not right and not elsewhere else ""
+
+    def _refute(self, entry: Entry, problem: str) -> None:
+        """It is not where it says, and gives way to who is."""
+        self._roster.forget(entry)
+        if (stream := self._streams.pop(entry.said.worker, None)) is None:
+            return
+        goodbye = asyncio.ensure_future(self._refuse(entry.said, stream, problem))
+        self._goodbyes.add(goodbye)
+        goodbye.add_done_callback(self._goodbyes.discard)
+        goodbye.add_done_callback(lambda _: stream.close())
+
+    def _change(self) -> None:
+        """Tell everybody of everybody: who there is, and who does not fit whom."""
         self._where.say(SOURCE, {each.address: name for name, each in self._roster.entries.items()})
+        self._unfit = self._roster.unfit()
+        for decode, prefill in self._fleet.objections.find_unfit(SOURCE, self._unfit):
+            said, reason = self._roster.entries[decode].said, self._unfit[decode, prefill]
+            self._say(logging.WARNING, "a pair is not formed", said, peer=prefill, reason=reason)
+        self._tell_all()
+
+    def _tell_all(self) -> None:
+        self._known = self._prefills()
+        for name in list(self._streams):
+            self._tell(name)
 
     def _tell(self, name: str) -> None:
-        """A decode worker, of the prefill workers, unless it knows. Who does not read is disconnected."""
-        entry, stream = self._roster.entries.get(name), self._streams[name]
-        now = Registered()
-        if entry is not None and entry.said.role == "decode":
-            now = Registered(self._prefills(local=not isinstance(entry.address, TcpAddress)))
+        """A worker of who does not fit it, a decode worker of the prefill workers too, unless it knows. Who does not
+        read is disconnected."""
+        entry = self._roster.entries[name]
+        now = self._news(entry)
         if self._told.get(name) == now:
             return
         self._told[name] = now
         try:
-            stream.send(now)
+            self._streams[name].send(now)
         except PeerUnusable as error:
-            _log.warning("a registered worker does not read", extra=ids(worker_name=name, reason=error))
+            self._say(logging.WARNING, "a registered worker does not read", entry.said, reason=error)
 
-    def _prefills(self, *, local: bool) -> tuple[tuple[str, str], ...]:
-        """Those that registered, and those that were found in other ways and have said who they are.
+    def _news(self, entry: Entry) -> Registered:
+        unfit = self._unfit_with(entry)
+        told = tuple((name, why[:MAX_REASON_CHARS]) for name, why in sorted(unfit.items())[:MOST_UNFIT])
+        if entry.said.role != "decode":
+            return Registered((), told)
+        # Socket files concern a worker of this host alone.
+        local = not isinstance(entry.address, TcpAddress)
+        near = {name: each for name, each in self._known.items() if local or isinstance(each, TcpAddress)}
+        fit = sorted((name, show_address(address)) for name, address in near.items() if name not in unfit)
+        return Registered(tuple(fit), told)
 
-        Socket files concern a worker of this host alone.
-        """
+    def _unfit_with(self, entry: Entry) -> dict[str, str]:
+        """Who of the other role does not fit this worker, and why."""
+        own, other = (0, 1) if entry.said.role == "decode" else (1, 0)
+        return {pair[other]: why for pair, why in self._unfit.items() if pair[own] == entry.said.worker}
+
+    def _prefills(self) -> dict[str, Address]:
+        """Where prefill workers are: those that answered where they registered, and those that were found in other
+        ways and have said who they are."""
         found: dict[str, Address] = {
             link.name: link.address for link in self._fleet.present if link.welcome and link.welcome.role == "prefill"
         }
         entries = self._roster.entries.items()
-        found |= {name: each.address for name, each in entries if each.said.role == "prefill"}
-        within = {name: each for name, each in found.items() if local or isinstance(each, TcpAddress)}
-        return tuple(sorted((name, show_address(address)) for name, address in within.items()))
+        return found | {name: each.address for name, each in entries if each.said.role == "prefill" and each.proved}
+
+
+def _is_here(link: WorkerLink) -> str:
+    return f"a worker {link.name} is here already, at {show_address(link.address)}"

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import msgspec
 
-from quiesce.control.address import Address, TcpAddress, is_wildcard, parse_address, show_address
+from quiesce.control.address import Address, TcpAddress, is_wildcard, parse_address, place_of, show_address
 from quiesce.control.connection import Identity
+from quiesce.control.hello_codec import decode_greeting
 from quiesce.control.workers_file import MOST_WORKERS
 from quiesce.errors import ConfigurationError
 from quiesce.protocol.dispatch import DISPATCH_VERSION
+from quiesce.protocol.hello import Greeting, Hello, known_mismatch, unpairable
 from quiesce.protocol.registration import Register
 
 
 class Entry(msgspec.Struct, eq=False):
-    """A worker that is registered. `key` is its identity's; `lost`: its connection ended, and it did not leave."""
+    """A worker that is registered. `key` is its identity's; `lost`: its connection ended, and it did not leave.
+
+    `proved`: it answered under this name where it says that it is dialled. `hello` is None where it said none.
+    """
 
     said: Register
     address: Address
     key: str
+    hello: Greeting | None = None
     lost: bool = False
+    proved: bool = False
 
 
 class Roster:
-    """Entries by name. A name belongs to one worker while that lives."""
+    """Entries by name. A name belongs to one worker while that lives; an address to the one that answered there."""
 
     def __init__(self, model: str) -> None:
         self._model = model
@@ -36,7 +43,7 @@ class Roster:
             return f"model differs: the router has {self._model}, {said.worker} serves {said.model}"
         if not identity.may_be(said.role, said.worker):
             return f"its certificate is for {', '.join(identity.grants)}, not for {said.role}/{said.worker}"
-        if problem := _misplaced(said.address, local=local):
+        if problem := _misplaced(said, identity, local=local) or _ill_greeted(said):
             return problem
         return self._taken(said, identity)
 
@@ -44,19 +51,31 @@ class Roster:
         known = self.entries.get(said.worker)
         if known is not None and not known.lost and not _is_same(known, said, identity):
             return f"a worker {said.worker} is registered already, at {show_address(known.address)}"
-        address = parse_address(said.address)
-        for name, entry in self.entries.items():
-            if entry.address == address and name != said.worker and not entry.lost:
-                return f"{said.address} is the address of {name}"
+        for entry in self.at(parse_address(said.address)):
+            if entry.proved and not entry.lost and entry.said.worker != said.worker:
+                return f"{said.address} is the address of {entry.said.worker}"
         full = known is None and len(self.entries) >= MOST_WORKERS
         return f"{MOST_WORKERS} workers are registered, and no more are allowed" if full else ""
 
     def enter(self, said: Register, identity: Identity) -> Entry:
-        """Whoever `why_not` says nothing against. A lost one whose address it has is over."""
-        entry = Entry(said, parse_address(said.address), identity.key)
-        self.entries = {name: each for name, each in self.entries.items() if each.address != entry.address}
+        """Whoever `why_not` says nothing against."""
+        hello = decode_greeting(said.hello) if said.hello else None
+        entry = Entry(said, parse_address(said.address), identity.key, hello)
         self.entries[said.worker] = entry
         return entry
+
+    def at(self, address: Address) -> list[Entry]:
+        """Who says that it is dialled there: at most one of them is, and it shows who when it is dialled."""
+        return [entry for entry in self.entries.values() if place_of(entry.address) == place_of(address)]
+
+    def unfit(self) -> dict[tuple[str, str], str]:
+        """(decode, prefill): why the two will not pair, as far as what they say of themselves shows."""
+        decodes, prefills = self._of("decode"), self._of("prefill")
+        found = {(d.said.worker, p.said.worker): known_mismatch(d.hello, p.hello) for d in decodes for p in prefills}
+        return {pair: reason for pair, reason in found.items() if reason}
+
+    def _of(self, role: str) -> list[Entry]:
+        return [entry for entry in self.entries.values() if entry.said.role == role and not entry.lost]
 
     def has(self, entry: Entry) -> bool:
         """Whether it is the newest one of that worker."""
@@ -72,7 +91,18 @@ def _is_same(known: Entry, said: Register, identity: Identity) -> bool:
     return known.said.incarnation == said.incarnation and known.key == identity.key
 
 
-def _misplaced(text: str, *, local: bool) -> str:
+def _ill_greeted(said: Register) -> str:
+    """Why what a worker says in HELLO keeps it from being used, or ""."""
+    hello = decode_greeting(said.hello) if said.hello else None
+    if not isinstance(hello, Hello):
+        return ""
+    if (hello.role, hello.worker, hello.incarnation) != (said.role, said.worker, said.incarnation):
+        return f"its HELLO is of {hello.role} {hello.worker}, another worker or another life"
+    return unpairable(hello)
+
+
+def _misplaced(said: Register, identity: Identity, *, local: bool) -> str:
+    text = said.address
     try:
         address = parse_address(text)
     except ConfigurationError as error:
@@ -81,4 +111,10 @@ def _misplaced(text: str, *, local: bool) -> str:
         return "" if local else f"{text} cannot be dialled from another host"
     if address.port == 0 or is_wildcard(address.host):
         return f"{text} is for listening: nobody can be dialled there"
+    if "%" in address.host:
+        return f"{text} has a zone, which means something on one host alone"
+    if not identity.may_be_at(address.host):
+        return (
+            f"its certificate is for {', '.join(identity.hosts)}, not for {address.host}, where it says it is dialled"
+        )
     return ""

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from quiesce.control import flags
 from quiesce.control.address import is_loopback
 
 
@@ -30,28 +31,15 @@ class RouterSettings(msgspec.Struct, frozen=True, kw_only=True):
             "again as its TTL says. Repeatable."
         ),
     ] = ()
-    dns_server: Annotated[
-        str | None,
-        Meta(min_length=1, description="IP:PORT to ask for --workers-srv, as Consul's :8600. Default: resolv.conf."),
-    ] = None
+    dns_server: flags.DnsServer = None
     control_listen: Annotated[
-        str | None,
-        Meta(
-            pattern=r"^(unix:/.*[^/\n]|tcp://.+:[0-9]+)$(?!\n)",
-            description="Where workers that have --register announce themselves, tcp://HOST:PORT. Default: nowhere.",
-            extra={"shape": "unix:/absolute/path.sock or tcp://HOST:PORT"},
-        ),
+        flags.AnyAddress | None,
+        Meta(description="Where workers that have --register announce themselves, tcp://HOST:PORT. Default: nowhere."),
     ] = None
-    tls_cert: Annotated[
-        str | None, Meta(min_length=1, description="This process's certificate, PEM: TCP control is mutual TLS 1.3.")
-    ] = None
-    tls_key: Annotated[str | None, Meta(min_length=1, description="The key of --tls-cert, PEM.")] = None
-    tls_ca: Annotated[
-        str | None, Meta(min_length=1, description="The CA that certificates of all peers must be signed by, PEM.")
-    ] = None
-    insecure: Annotated[
-        bool, Meta(description="UNSAFE: TCP control without TLS: whoever reaches the port is trusted.")
-    ] = False
+    tls_cert: flags.TlsCert = None
+    tls_key: flags.TlsKey = None
+    tls_ca: flags.TlsCa = None
+    insecure: flags.Insecure = False
     model: Annotated[str, Meta(description="The model that the workers serve: its tokenizer and chat template.")] = (
         "smollm2"
     )
@@ -165,7 +153,7 @@ class RouterSettings(msgspec.Struct, frozen=True, kw_only=True):
     receive_timeout_s: Annotated[
         float, Meta(gt=0.0, description="How long a client may take to send a request's head, and then its body.")
     ] = 30.0
-    grace_s: Annotated[float, Meta(ge=0.0, description="How long SIGTERM lets running requests finish.")] = 30.0
+    grace_s: flags.GraceS = 30.0
     drain_delay_s: Annotated[
         float,
         Meta(
@@ -174,18 +162,9 @@ class RouterSettings(msgspec.Struct, frozen=True, kw_only=True):
             "balancers look elsewhere; before --grace-s.",
         ),
     ] = 0.0
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="How much is logged.")] = "info"
-    log_format: Annotated[
-        Literal["text", "json"], Meta(description="Lines of key=value, or one JSON object a line.")
-    ] = "text"
-    otlp_endpoint: Annotated[
-        str | None,
-        Meta(
-            pattern=r"^https?://[^/?#\s@]+(/\S*)?$(?!\n)",
-            description="Send traces there, OTLP over HTTP: http://127.0.0.1:4318/v1/traces. Needs the extra otel.",
-            extra={"shape": "an http:// or https:// URL"},
-        ),
-    ] = None
+    log_level: flags.LogLevel = "info"
+    log_format: flags.LogFormat = "text"
+    otlp_endpoint: flags.OtlpEndpoint = None
 
     def __post_init__(self) -> None:
         changing = {"--workers-file": self.workers_file, "--workers-srv": self.workers_srv}

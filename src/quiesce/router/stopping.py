@@ -40,6 +40,11 @@ class Stopping:
             if not self._running:
                 self._idle.set()
 
+    @property
+    def running(self) -> int:
+        """Requests under way."""
+        return self._running
+
     def check_arrival(self) -> None:
         """Raises RequestRejected when nothing new may begin, while what began before may go on."""
         if self.draining:

@@ -46,7 +46,7 @@ FIELDS = frozenset(
             "pid",
         ),
         *("state", "proof", "outcome", "code", "reason", "kind", "fault", "timer", "round", "cause", "finish"),
-        *("pages", "tokens", "bytes", "seconds", "count", "outstanding", "port", "path", "address", "model"),
+        *("pages", "tokens", "bytes", "seconds", "count", "unsaid", "outstanding", "port", "path", "address", "model"),
     }
 )
 """What a log line may carry besides its message. There is no field for text of a user, on purpose."""

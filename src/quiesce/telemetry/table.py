@@ -41,13 +41,14 @@ LABELS = {
     "kind": "the message's tag, for example `abort_ack`",
     "reason": "why it changed nothing, for example `early`, `late`, `duplicate` or `foreign`",
     "code": "the error's code, as clients see it",
-    "outcome": "of a write: `landed`, `failed_quiesced` or `failed_in_flight`; "
-    "of a request: `finished`, `cancelled`, `rejected` or `failed`",
+    "outcome": "of a write: `landed`, `failed_quiesced` or `failed_in_flight`; of a request: `finished`, `cancelled`, "
+    "`rejected` or `failed`; of a registration: `registered`, and how it ended, `left` or `lost`; or `refused`",
     "where": "`commit` (the hand-off was refused), `decode` (pages changed while in use) or `share` (while cached)",
     "field": "the field, or the prefix of its name with `*`",
     "tenant": "the tenant's name in the file of `--tenants`; `default` for `--api-key` and where no key is needed",
     "breaker": "a worker's name, or two with `+` for what is between them",
     "phase": "`closed`, `suspected` (asked last, and probed), `open` or `half_open` (a probe is under way)",
+    "unfit": "`worker` or `pair`",
     "restarted": "the name of the worker that was started again",
 }
 """What label values mean, for the docs page."""
@@ -95,6 +96,11 @@ METRICS: tuple[Metric, ...] = (
         "quiesce_refused_peers",
         "handshakes",
         "HELLOs refused here: another version or shape, a name that is taken, an earlier life of a worker.",
+    ),
+    _counter(
+        "quiesce_protocol_breaches",
+        "messages",
+        "What joined workers sent that cannot be. They are disconnected, and refused after the third of one life.",
     ),
     _counter(
         "quiesce_fences",
@@ -163,5 +169,17 @@ METRICS: tuple[Metric, ...] = (
     _histogram("quiesce_ttft_seconds", _LONG_S, "Time from a request's arrival to its first token."),
     _histogram("quiesce_itl_seconds", _SHORT_S, "Time between two tokens of one request."),
     _gauge("quiesce_ready", "boolean", "1 while this process takes new requests; the router: while a pair is proved."),
+    _counter(
+        "quiesce_registrations",
+        "registrations",
+        "Times that workers announced themselves to a router, and what became of it; each try is one.",
+        "outcome",
+    ),
+    _gauge(
+        "quiesce_unfit",
+        "subjects",
+        "Workers whose registration a router refuses, and pairs that do not fit, now; `/readiness` says why.",
+        "unfit",
+    ),
     _counter("quiesce_worker_restarts", "processes", "Workers that died and were started again.", "restarted"),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from quiesce.errors import ConfigurationError, RequestRejected
 from quiesce.text import catalog, tiny
 from quiesce.text.bounds import LengthBound
 from quiesce.text.detokenizer import Detokenizer
+from quiesce.text.json_file import read_json
 from quiesce.text.spelling import Spelling
 from quiesce.text.templates import ChatTemplate
 from quiesce.text.tool_calls import detect
@@ -149,9 +149,9 @@ def _tiny() -> TextModel:
 
 
 def _from_directory(name: str, directory: Path) -> TextModel:
-    config = _read_json(directory / "config.json", required=True)
-    generation = _read_json(directory / "generation_config.json")
-    settings = _read_json(directory / "tokenizer_config.json")
+    config = read_json(directory / "config.json")
+    generation = read_json(directory / "generation_config.json", required=False)
+    settings = read_json(directory / "tokenizer_config.json", required=False)
     templates = {
         name: ChatTemplate(source, _special_tokens(settings))
         for name, source in _template_sources(directory, settings).items()
@@ -165,18 +165,6 @@ def _from_directory(name: str, directory: Path) -> TextModel:
         tool_template=templates.get("tool_use"),
         vocab_size=int(config["vocab_size"]),
     )
-
-
-def _read_json(path: Path, required: bool = False) -> dict[str, Any]:
-    if not required and not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigurationError([f"{path} cannot be read: {error}"]) from error
-    if not isinstance(content, dict):
-        raise ConfigurationError([f"{path} holds no JSON object"])
-    return content
 
 
 def _read_tokenizer(path: Path) -> Tokenizer:

@@ -22,6 +22,9 @@ from quiesce.kv.runs import Pages
 from quiesce.protocol.hello import Capabilities
 from quiesce.protocol.sender_io import Outcome
 
+OnDead = Callable[[Peer], None]
+"""Called once, from the event loop, when nothing of a peer can land, or matters, any more."""
+
 
 class Metadata(msgspec.Struct, frozen=True):
     """What goes into the lease's metadata slot: 8 uint64. Word 0 is the tag and is written last, after all tags."""
@@ -118,13 +121,7 @@ class Receiver(Protocol):
     def disarm(self, tag: PageTag) -> None:
         """The lease is over, by proof or by policy: forget what `arm` permitted. Idempotent, also after `revoke`."""
 
-    def watch(
-        self,
-        peer: Peer,
-        pidfd: int,
-        on_dead: Callable[[Peer], None],
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
+    def watch(self, peer: Peer, pidfd: int, on_dead: OnDead, loop: asyncio.AbstractEventLoop) -> None:
         """Call `on_dead(peer)` once, from `loop`, when nothing of `peer` can land any more. Takes over `pidfd`.
 
         `pidfd` is -1 for a peer on another host: its death cannot be seen, and only `kill` ends it.
@@ -141,4 +138,8 @@ class Receiver(Protocol):
         """Whether `peer` is known to be fenced. False for a peer that was never watched."""
 
     def close(self) -> None:
-        """Stop watching and close the descriptors taken over. The pool is not closed."""
+        """Offer the pool no more, stop watching, close the descriptors taken over. The pool is not closed. Idempotent.
+
+        Its memory may then be given back, and used for something else, while senders live on: what was mapped to
+        nobody else is written no more (and with `Backend.close_fence` that is so of every pool, in place).
+        """

@@ -49,8 +49,9 @@ class Lanes(ABC, Generic[D, J]):
         call_deadline_s: float = DEFAULT_CALL_DEADLINE_S,
         departure: Departure[J] | None = None,
     ) -> None:
-        """`threads` serve each peer; `call_deadline_s` runs from launch."""
+        """`threads` serve each peer; `call_deadline_s` runs from launch. Raises MachineLacksError."""
         self._pool = pool
+        self._load(call_deadline_s)
         self._departure = departure or Departure()
         self._flights: Flights[Lane[D], J] = Flights(
             call_deadline_s, self._give_up, abandons=self.abandons, sides=self.sides
@@ -97,6 +98,9 @@ class Lanes(ABC, Generic[D, J]):
             lane.threads.append(thread)
             thread.start()
         return lane
+
+    def _load(self, call_deadline_s: float) -> None:
+        """What moves the bytes of `_pool`. Raises MachineLacksError where that cannot be."""
 
     def _check(self, described: D) -> None:
         """Raises HandshakeRefused for what else of a description does not fit."""

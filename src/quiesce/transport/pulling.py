@@ -18,7 +18,7 @@ is closed and joined (`Puller.close`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -26,7 +26,7 @@ import msgspec
 from quiesce.ids import PageTag, Peer
 from quiesce.kv.runs import Pages
 from quiesce.protocol.hello import Capabilities
-from quiesce.transport.contract import Completion
+from quiesce.transport.contract import Completion, OnDead
 
 
 class Read(msgspec.Struct, frozen=True, eq=False):
@@ -80,13 +80,7 @@ class Lender(Protocol):
     def take_back(self, tag: PageTag) -> None:
         """The window is over, by proof or by policy: forget what `lend` permitted. Idempotent, also after `revoke`."""
 
-    def watch(
-        self,
-        peer: Peer,
-        pidfd: int,
-        on_dead: Callable[[Peer], None],
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
+    def watch(self, peer: Peer, pidfd: int, on_dead: OnDead, loop: asyncio.AbstractEventLoop) -> None:
         """Call `on_dead(peer)` once, from `loop`, when no read of `peer` matters any more. Takes over `pidfd`.
 
         The reader's death frees the source (PROTOCOL section 6): what is still read for it reaches nobody. `pidfd` is

@@ -53,7 +53,9 @@ class Backend(msgspec.Struct, frozen=True):
     passed the conformance suite; both "" for what is all ours. `unverified()` says what of the configuration never did,
     `missing()` why it cannot run here; both "" when all is well. `secured(tls)` is the same backend with its pages
     inside mutual TLS, under the name `secured_name`; None where pages cannot be encrypted. `segmented(layout, pages)`
-    is a receiver that lends each staged lease memory of its own; None where all leases land in one pool.
+    is a receiver that lends each staged lease memory of its own; None where all leases land in one pool. `close_fence`
+    says that after its receiver's `close` no byte of the pool changes, with writes under way and senders that live on,
+    `lease_bound` that what is not armed is never written.
     """
 
     name: str
@@ -71,6 +73,8 @@ class Backend(msgspec.Struct, frozen=True):
     lender: MakeLender | None = None
     secured: Callable[[Tls], Backend] | None = None
     segmented: Callable[[Layout, int], SegmentReceiver] | None = None
+    close_fence: bool = False
+    lease_bound: bool = False
 
 
 def secured_name(name: str) -> str:
@@ -107,6 +111,8 @@ _OURS = {
             puller=TcpPuller,
             lender=TcpLender,
             secured=_tcp_over,
+            close_fence=True,
+            lease_bound=True,
         ),
         Backend(
             *("mooncake", mooncake.MOONCAKE_CAPABILITIES, MooncakeSender, MooncakeReceiver),
@@ -116,6 +122,8 @@ _OURS = {
             library="mooncake-transfer-engine-non-cuda",
             verified=mooncake.VERIFIED,
             missing=_absent("mooncake", mooncake.REMEDY),
+            close_fence=True,
+            lease_bound=True,
         ),
         Backend(
             *("nixl", nixl.NIXL_CAPABILITIES, NixlSender, NixlReceiver),
@@ -128,6 +136,7 @@ _OURS = {
             puller=NixlPuller,
             lender=NixlLender,
             missing=_absent("nixl_cu12", nixl.REMEDY),
+            close_fence=True,
         ),
         Backend(
             *("mori", mori.MORI_CAPABILITIES, mori.refuse, mori.refuse),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
 
 from quiesce.errors import PeerUnusable
 from quiesce.ids import PageTag, Peer
 from quiesce.kv.runs import Pages
 from quiesce.kv.storage import Pool
 from quiesce.protocol.hello import Capabilities
+from quiesce.transport.contract import OnDead
 
 
 class UnfencedReceiver:
@@ -31,13 +31,7 @@ class UnfencedReceiver:
     def disarm(self, tag: PageTag) -> None:
         """Nothing, as in `arm`."""
 
-    def watch(
-        self,
-        peer: Peer,
-        pidfd: int,
-        on_dead: Callable[[Peer], None],
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
+    def watch(self, peer: Peer, pidfd: int, on_dead: OnDead, loop: asyncio.AbstractEventLoop) -> None:
         """A writer's death proves nothing here: its bytes may be in our queues. `on_dead` is never called."""
         if pidfd >= 0:
             os.close(pidfd)

@@ -10,8 +10,8 @@ from quiesce.ids import RequestId
 from quiesce.protocol.dispatch import Accepted, Load, RoomView
 from quiesce.protocol.messages import Failure, Fault
 from quiesce.worker.generating import GeneratingWorker
+from quiesce.worker.parts import Parts
 from quiesce.worker.priority_queue import PriorityQueue
-from quiesce.worker.process import Parts
 from quiesce.worker.prompt import Chunk, Prompt
 from quiesce.worker.request import Request, rejection
 from quiesce.worker.sequence import Generation, Sequence

@@ -18,8 +18,8 @@ from quiesce.worker.intake import MakeIntake
 from quiesce.worker.landing_memory import LandingSpace
 from quiesce.worker.landing_space import landing_space
 from quiesce.worker.outlet import MakeOutlet
+from quiesce.worker.parts import Parts
 from quiesce.worker.prefill import PrefillWorker
-from quiesce.worker.process import Parts
 from quiesce.worker.pull_intake import PullIntake
 from quiesce.worker.pull_outlet import PullOutlet
 from quiesce.worker.push_intake import PushIntake

@@ -8,9 +8,10 @@ import time
 
 import msgspec
 
+from quiesce.control.frames import pack
 from quiesce.control.whereabouts import Whereabouts
 from quiesce.errors import OutOfPages, PeerUnusable, RequestRejected, invariant
-from quiesce.ids import Attempt, RequestId
+from quiesce.ids import Attempt, Peer, RequestId
 from quiesce.kv.allocator import PageState
 from quiesce.kv.prefix_cache import Reader
 from quiesce.kv.runs import Pages
@@ -20,15 +21,15 @@ from quiesce.protocol.messages import Envelope, Failure, Fault
 from quiesce.protocol.receiver_io import Abandon, Attach, Finished, Reserve
 from quiesce.telemetry.logs import ids
 from quiesce.worker.generating import GeneratingWorker
-from quiesce.worker.greeting import transport_facts
+from quiesce.worker.greeting import hello_of, transport_facts
 from quiesce.worker.handoff import Handoff, Places
 from quiesce.worker.headroom import growth_pages
 from quiesce.worker.intake import DecodeInput, MakeIntake
 from quiesce.worker.landing import DirectLanding, Landing
+from quiesce.worker.parts import Parts
 from quiesce.worker.peer_discovery import follow_peers
 from quiesce.worker.prefill_streams import PrefillStreams
 from quiesce.worker.priority_queue import PriorityQueue
-from quiesce.worker.process import Parts
 from quiesce.worker.request import Request
 from quiesce.worker.sequence import Generation, Sequence
 from quiesce.worker.staged_landing import StagedLanding
@@ -192,6 +193,9 @@ class DecodeWorker(GeneratingWorker):
     def send(self, envelope: Envelope) -> None:
         self.streams.send(envelope)
 
+    def breach(self, prefill: Peer, problem: str) -> None:
+        self.streams.breach(prefill, problem)
+
     def handoff_failed(self, handoff: Handoff, failure: Failure) -> None:
         self._attempts.pop(handoff.request.id, None)
         handoff.reader.leave()  # what was shared was published to nobody
@@ -263,6 +267,9 @@ class DecodeWorker(GeneratingWorker):
 
     def peers_changed(self) -> None:
         self.links.broadcast(Peers(self.streams.up(), self.streams.troubles()))
+
+    def hello(self) -> bytes:
+        return pack(hello_of(self.parts, self.intake.capabilities))
 
     def facts(self) -> tuple[tuple[str, str], ...]:
         return (*super().facts(), *transport_facts(self.settings, self.intake.capabilities))

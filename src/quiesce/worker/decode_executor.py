@@ -13,6 +13,7 @@ from quiesce.protocol.messages import Abort, Envelope, Failure, Fault
 from quiesce.protocol.receiver_io import (
     Attach,
     Cache,
+    DecodeEffect,
     Hold,
     Ignored,
     Minted,
@@ -41,21 +42,6 @@ log = logging.getLogger(__name__)
 NO_DIGEST = Failure("digest_mismatch", "Prefill sent no payload digest although it must.", Fault.PREFILL)
 NO_SUCH_TOKEN = Failure("invalid_token_id", "Prefill's first token is not in the model's vocabulary.", Fault.PREFILL)
 
-SharedEffect = (
-    Minted
-    | Send
-    | Verify
-    | Cache
-    | Attach
-    | RequestFailed
-    | Hold
-    | Release
-    | Quarantine
-    | StartTimer
-    | StopTimers
-    | Ignored
-)
-
 
 class DecodeExecutor(abc.ABC):
     """Every branch does what its effect says, in the machine's order, and no more."""
@@ -70,7 +56,7 @@ class DecodeExecutor(abc.ABC):
         self._vocab_size = vocab_size
         self._timers = Timers()
 
-    def carry_out_shared(self, effect: SharedEffect) -> None:  # noqa: C901 - one branch per effect, each a line
+    def carry_out_shared(self, effect: DecodeEffect) -> None:  # noqa: C901 - one branch per effect, each a line
         match effect:
             case Minted(attempt, request):
                 self._host.minted(attempt, request)

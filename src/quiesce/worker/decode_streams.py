@@ -20,9 +20,10 @@ from quiesce.protocol.hello import Hello, OtherVersion, version_differs
 from quiesce.protocol.messages import Envelope
 from quiesce.protocol.sender_io import DecodeLost, DecodeReplaced, Heard, SenderInput
 from quiesce.telemetry.logs import ids
+from quiesce.worker.breaches import Breaches
 from quiesce.worker.greeting import hello_of
 from quiesce.worker.outlet import Outlet
-from quiesce.worker.process import Parts
+from quiesce.worker.parts import Parts
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,8 @@ class DecodeStreams:
         self._told: dict[Peer, str] = {}
         self._replaced: set[Peer] = set()
         self._refused: dict[str, str] = {}
+        self._breaches = Breaches(parts.telemetry)
+        self._ended: dict[Peer, str] = {}
 
     def send(self, envelope: Envelope) -> None:
         """Send to a decode life; without a stream the message is dropped and sent again by the machine's clock."""
@@ -65,6 +68,13 @@ class DecodeStreams:
             stream.send(envelope)
         except PeerUnusable as error:
             log.warning("a decode worker does not read", extra=ids(peer=envelope.to, reason=error))
+
+    def breach(self, decode: Peer, problem: str) -> None:
+        """A decode life told what cannot be, in a frame that can: it is disconnected as if the frame were bad."""
+        stream = self._streams.get(decode)
+        if stream is not None and not stream.closed:
+            self._ended[decode] = problem
+            stream.close()
 
     async def serve(self, sock: Connection, first: Hello) -> None:
         """Shake hands with a decode worker that dialled in and hear it until its stream ends."""
@@ -104,6 +114,8 @@ class DecodeStreams:
         """A life is one process's: whoever else names it would speak, and be written to, in its place."""
         if decode in self._replaced:
             return REPLACED
+        if reason := self._breaches.why_not(decode):
+            return reason
         life, told = self._lives.get(decode), self._told.get(decode, key)
         return IMPOSTOR if told != key or (life is not None and life.key != key) else ""
 
@@ -168,12 +180,16 @@ class DecodeStreams:
             while (envelope := await stream.receive()) is not None:
                 self._check_sender(envelope, decode)
                 self._host.feed(Heard(envelope))
+            if problem := self._ended.pop(decode, ""):
+                raise BadFrame(problem)
         except BadFrame as error:
-            log.warning("a decode worker sent a bad frame and is disconnected", extra=ids(peer=decode, reason=error))
+            about = ids(peer=decode, worker_name=stream.name, reason=self._breaches.note(decode, str(error)))
+            log.warning("a decode worker is disconnected", extra=about)
         finally:
             stream.close()
             if self._streams.get(decode) is stream:
                 del self._streams[decode]
+                log.info("a decode worker's stream ended", extra=ids(peer=decode, worker_name=stream.name))
                 self._host.feed(DecodeLost(decode))
 
     def _check_sender(self, envelope: Envelope, decode: Peer) -> None:

@@ -13,7 +13,8 @@ from quiesce.protocol.messages import Failure
 from quiesce.telemetry.logs import ids
 from quiesce.worker.batch import Batch
 from quiesce.worker.headroom import growth_pages, leaves_headroom
-from quiesce.worker.process import Parts, WorkerProcess
+from quiesce.worker.parts import Parts
+from quiesce.worker.process import WorkerProcess
 from quiesce.worker.request import Request
 from quiesce.worker.sequence import Generation, Sequence, generation_of, shaping_for
 

@@ -6,7 +6,7 @@ import secrets
 
 from quiesce.protocol.hello import PROTOCOL_VERSION, Capabilities, Hello
 from quiesce.transport.registry import backend, secured_name
-from quiesce.worker.process import Parts
+from quiesce.worker.parts import Parts
 from quiesce.worker.reach import encrypts_pages
 from quiesce.worker.settings import WorkerSettings
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from quiesce.integrity.coverage import check_coverage
+from quiesce.integrity.coverage import Told, check_coverage
 from quiesce.kv.allocator import PageAllocator, PageState
 from quiesce.kv.layout import Layout
 from quiesce.kv.storage import Pool
@@ -18,6 +18,7 @@ from quiesce.protocol.receiver_io import LandingMode, Verify
 from quiesce.worker.handoff import Handoff, Places
 from quiesce.worker.landing_memory import SharedMemory
 from quiesce.worker.seats import Seats
+from quiesce.worker.staged_pages import give_back_context
 
 Then = Callable[[Failure | None], None]
 
@@ -107,10 +108,8 @@ class DirectLanding:
         return self._memory.published(places.lease, places.seat)
 
     def verify(self, handoff: Handoff, verify: Verify, then: Then) -> None:
-        lease = handoff.lease
-        about = (expected_pages(handoff, self._pool.layout), handoff.request.prompt_tokens, verify.first_token)
         slot = handoff.seat if self._told else None
-        then(check_coverage(self._pool, lease.pages, lease.tag, slot, *about, verify.payload_digest))
+        then(check_coverage(self._pool, handoff.lease.pages, slot, told_of(handoff, verify, self._pool.layout)))
 
     def hold(self, handoff: Handoff) -> None:
         self._allocator.mark(handoff.own_pages, PageState.HELD)
@@ -135,14 +134,8 @@ class DirectLanding:
         """There are none."""
 
 
-def expected_pages(handoff: Handoff, layout: Layout) -> int:
-    """What the prompt needs beyond the prefix that decode holds."""
-    return layout.pages_for(handoff.request.prompt_tokens) - handoff.held_pages
-
-
-def give_back_context(handoff: Handoff, allocator: PageAllocator) -> None:
-    """Free the pool's pages of a hand-off that nobody reads; tainted ones must not circulate again."""
-    if handoff.tainted:
-        allocator.mark(handoff.own_pages, PageState.QUARANTINED)
-    else:
-        allocator.release(handoff.own_pages)
+def told_of(handoff: Handoff, verify: Verify, layout: Layout) -> Told:
+    """What the lease must hold: the prompt beyond the prefix that decode holds, as DONE said."""
+    prompt_tokens = handoff.request.prompt_tokens
+    pages = layout.pages_for(prompt_tokens) - handoff.held_pages
+    return Told(handoff.lease.tag, pages, prompt_tokens, verify.first_token, verify.payload_digest)

@@ -38,11 +38,6 @@ class LenderExecutor(PrefillExecutor):
         self._transport = transport
         self._windows: dict[AttemptKey, _Window] = {}
 
-    @property
-    def lent_pages(self) -> int:
-        """Pages that decode may be reading now; one that two windows show counts twice."""
-        return sum(window.pages for window in self._windows.values())
-
     def carry_out(self, effect: LenderEffect) -> None:
         match effect:
             case Lend():

@@ -34,10 +34,10 @@ from quiesce.worker.compose import PRODUCT, Compose
 from quiesce.worker.decode import DecodeWorker
 from quiesce.worker.landing_space import written_pool
 from quiesce.worker.loading import Loaded, load
+from quiesce.worker.parts import Parts
 from quiesce.worker.peer_discovery import hear_of
 from quiesce.worker.peers import peers_of
 from quiesce.worker.prefill import PrefillWorker
-from quiesce.worker.process import Parts
 from quiesce.worker.reach import check_reach, check_security, security_of, warn, with_transport
 from quiesce.worker.registering import Registrations
 from quiesce.worker.settings import WorkerSettings
@@ -173,7 +173,7 @@ def _register(worker: Worker, where: str) -> Registrations:
 
     settings, welcome = worker.settings, worker.welcome()
     who = welcome.version, welcome.role, welcome.worker, welcome.incarnation
-    said = Register(*who, settings.advertise or where, welcome.model)
+    said = Register(*who, settings.advertise or where, welcome.model, worker.hello())
     return Registrations(said, [parse_address(each) for each in settings.register], worker.parts.security, told)
 
 

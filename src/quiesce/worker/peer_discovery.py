@@ -12,8 +12,8 @@ from quiesce.control.whereabouts import Places, Whereabouts
 from quiesce.control.workers_file import NamedWorkers
 from quiesce.errors import ConfigurationError
 from quiesce.telemetry.logs import ids
+from quiesce.worker.parts import Parts
 from quiesce.worker.peers import parse_peers, peers_of, places_of
-from quiesce.worker.process import Parts
 from quiesce.worker.reach import check_addresses
 from quiesce.worker.settings import WorkerSettings
 

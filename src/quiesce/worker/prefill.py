@@ -6,9 +6,10 @@ import asyncio
 import time
 from contextlib import aclosing
 
+from quiesce.control.frames import pack
 from quiesce.engine.engine import Aborted
 from quiesce.errors import InvariantBroken, OutOfPages, RequestRejected
-from quiesce.ids import AttemptKey, RequestId
+from quiesce.ids import AttemptKey, Peer, RequestId
 from quiesce.kv.allocator import PageState
 from quiesce.protocol.admission import admit_prefill
 from quiesce.protocol.dispatch import Accepted, Failed, HandedOff, Load, RoomView
@@ -17,11 +18,12 @@ from quiesce.protocol.receiver_io import Proof
 from quiesce.protocol.sender_io import Arrived, Ended, Heard, Refused
 from quiesce.worker.abort_clock import AbortClock
 from quiesce.worker.decode_streams import DecodeStreams
-from quiesce.worker.greeting import transport_facts
+from quiesce.worker.greeting import hello_of, transport_facts
 from quiesce.worker.job import Job
 from quiesce.worker.outlet import MakeOutlet, PrefillInput
+from quiesce.worker.parts import Parts
 from quiesce.worker.priority_queue import PriorityQueue
-from quiesce.worker.process import Parts, WorkerProcess
+from quiesce.worker.process import WorkerProcess
 from quiesce.worker.prompt import Chunk, Prompt
 from quiesce.worker.request import Request, rejection
 
@@ -80,6 +82,9 @@ class PrefillWorker(WorkerProcess):
             return  # as if it were lost: decode's clock goes on
         self._aborts.replied(envelope)
         self.streams.send(envelope)
+
+    def breach(self, decode: Peer, problem: str) -> None:
+        self.streams.breach(decode, problem)
 
     def start_compute(self, job: Job, held_tokens: int) -> None:
         """Queue a bound prompt. What decode holds of it is computed here all the same, or cached, but not sent."""
@@ -230,6 +235,9 @@ class PrefillWorker(WorkerProcess):
         self.telemetry.inc("quiesce_held_page_seconds", sum(job.charge() for job in jobs))
         self.telemetry.set("quiesce_oldest_hold_seconds", max((job.held_s for job in jobs), default=0.0))
         return super().metrics()
+
+    def hello(self) -> bytes:
+        return pack(hello_of(self.parts, self.outlet.capabilities))
 
     def facts(self) -> tuple[tuple[str, str], ...]:
         return (*super().facts(), *transport_facts(self.settings, self.outlet.capabilities))

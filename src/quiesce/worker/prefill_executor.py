@@ -8,6 +8,7 @@ from typing import assert_never
 from quiesce.protocol.sender_io import (
     CacheSource,
     PrefillDone,
+    PrefillEffect,
     PrefillFailed,
     ReleaseSource,
     Reply,
@@ -28,19 +29,6 @@ PROGRESS_S = 1.0
 PROGRESS_SHARE = 0.25
 """PROGRESS is said that often, and at least so many times before decode, with the same settings, would give up."""
 
-SharedEffect = (
-    Reply
-    | StartCompute
-    | StopCompute
-    | ReleaseSource
-    | PrefillFailed
-    | CacheSource
-    | PrefillDone
-    | StartSenderTimer
-    | StopSenderTimers
-    | SenderIgnored
-)
-
 
 class PrefillExecutor:
     """Every branch does what its effect says, in the machine's order, and no more."""
@@ -51,7 +39,7 @@ class PrefillExecutor:
         self._telemetry = telemetry
         self._timers = Timers()
 
-    def carry_out_shared(self, effect: SharedEffect) -> None:  # noqa: C901 - one branch per effect, each a line
+    def carry_out_shared(self, effect: PrefillEffect) -> None:  # noqa: C901 - one branch per effect, each a line
         match effect:
             case Reply(envelope):
                 self._host.send(envelope)

@@ -20,12 +20,15 @@ from quiesce.protocol.hello import Hello
 from quiesce.protocol.messages import Envelope
 from quiesce.protocol.receiver_io import PeerReplaced, Received, ReceiverInput, StreamLost
 from quiesce.telemetry.logs import ids
+from quiesce.worker.breaches import Breaches
 from quiesce.worker.greeting import hello_of
 from quiesce.worker.intake import Intake
-from quiesce.worker.process import Parts
+from quiesce.worker.parts import Parts
 from quiesce.worker.timers import backoff_s
 
 log = logging.getLogger(__name__)
+
+_MOST_SAID = 16
 
 
 class StreamHost(Protocol):
@@ -48,6 +51,8 @@ class PrefillStreams:
         self._homes: dict[str, Address] = {}
         self._lives: dict[str, Peer] = {}
         self._troubles: dict[Address, str] = {}
+        self._breaches = Breaches(parts.telemetry)
+        self._ended: dict[Peer, str] = {}
         self._tasks: dict[Address, asyncio.Task[None]] = {}
 
     def expect(self, places: Places) -> None:
@@ -89,28 +94,41 @@ class PrefillStreams:
         except PeerUnusable as error:
             log.warning("a prefill worker does not read", extra=ids(peer=envelope.to, reason=error))
 
+    def breach(self, prefill: Peer, problem: str) -> None:
+        """A prefill life told what cannot be, in a frame that can: it is disconnected as if the frame were bad."""
+        stream = self._streams.get(prefill)
+        if stream is not None and not stream.closed:
+            self._ended[prefill] = problem
+            stream.close()
+
     async def _keep(self, address: Address) -> None:
         """Dial one prefill worker while it is named. An error that nobody foresaw ends this worker, not just the
         dialling."""
         try:
-            round_, said = 0, ""
+            round_, said = 0, set[str]()
             while address in self._places:
                 joined, trouble = await self._try(address)
-                if trouble != said or joined:
-                    self._tell_trouble(address, trouble)
-                round_, said = (0 if joined else round_ + 1), trouble
+                round_, said = (0, set()) if joined else (round_ + 1, said)
+                self._note_trouble(address, trouble, is_news=trouble not in said)
+                said = {*said, trouble} if len(said) < _MOST_SAID else {trouble}
                 await asyncio.sleep(backoff_s(0.05, round_, most_s=1.0))
         except Exception as error:
             self._host.give_up(error)
 
-    def _tell_trouble(self, address: Address, trouble: str) -> None:
+    def _note_trouble(self, address: Address, trouble: str, *, is_news: bool) -> None:
+        """In the log once until it joins: a network that is down fails in one way, then another, then the first."""
+        if is_news:
+            self._log_trouble(address, trouble)
+        if self._troubles.get(address) != trouble:
+            self._troubles[address] = trouble
+            self._host.peers_changed()
+
+    def _log_trouble(self, address: Address, trouble: str) -> None:
         """The end of one that nobody names any more is no trouble, nor that of others while this worker ends."""
         expected = address in self._places and not self._host.draining
         level = logging.WARNING if expected else logging.INFO
         name = self._places.get(address) or show_address(address)
         log.log(level, "a prefill worker cannot be used", extra=ids(worker_name=name, reason=trouble))
-        self._troubles[address] = trouble
-        self._host.peers_changed()
 
     async def _try(self, address: Address) -> tuple[bool, str]:
         """Connect and hear a prefill worker until its stream ends; whether it was joined, and what ended it."""
@@ -147,6 +165,8 @@ class PrefillStreams:
         name, expected, life = hello.worker, self._places.get(address, ""), self._lives.get(hello.worker)
         if expected not in ("", name):
             return f"at {show_address(address)} is {name!r}, which is expected to be {expected!r}"
+        if reason := self._breaches.why_not(Peer(0, hello.incarnation)):
+            return reason
         if self._intake.is_shut_out(Peer(0, hello.incarnation)):
             return f"this life of {name} was fenced: it may write here no more"
         if life is not None and life in self._streams:
@@ -171,6 +191,10 @@ class PrefillStreams:
                 if envelope.sender != prefill:
                     raise BadFrame(f"it speaks for {envelope.sender}, but said HELLO as {prefill}")
                 self._host.feed(Received(envelope))
+            if problem := self._ended.pop(prefill, ""):
+                raise BadFrame(problem)
+        except BadFrame as error:
+            raise BadFrame(self._breaches.note(prefill, str(error))) from error
         finally:
             stream.close()
             del self._streams[prefill]

@@ -8,15 +8,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
-from quiesce.control.security import LOCAL, Security
-from quiesce.engine.engine import Engine
 from quiesce.errors import RequestRejected
-from quiesce.ids import Incarnation, RequestId
-from quiesce.kv.allocator import PageAllocator
-from quiesce.kv.prefix_cache import PrefixCache, Reader
-from quiesce.kv.storage import Pool
+from quiesce.ids import RequestId
+from quiesce.kv.prefix_cache import Reader
 from quiesce.protocol import trace
-from quiesce.protocol.admission import Limits
 from quiesce.protocol.dispatch import (
     DISPATCH_VERSION,
     LEAVING,
@@ -33,14 +28,10 @@ from quiesce.protocol.dispatch import (
 )
 from quiesce.protocol.messages import Failure, Fault
 from quiesce.telemetry.logs import ids, origin
-from quiesce.telemetry.metrics import Telemetry
-from quiesce.worker.compute import Compute
-from quiesce.worker.grammars import GrammarThread
-from quiesce.worker.landing_memory import LandingSpace
 from quiesce.worker.links import Link, Links
+from quiesce.worker.parts import Parts
 from quiesce.worker.prompt import Chunk
 from quiesce.worker.request import ROUTER_GONE, Request, rejection
-from quiesce.worker.settings import WorkerSettings
 from quiesce.worker.timers import Timers
 from quiesce.worker.trace_ring import TraceRing
 
@@ -52,40 +43,6 @@ NO_ROOM = "Pages in quarantine leave no room for this request on this worker."
 DUPLICATE = "duplicate_request"
 DRAINING = Failure("worker_draining", "This worker is shutting down.", Fault.QUIESCE, 503)
 DEADLINE = Failure("deadline_exceeded", "The request's timeout has passed.", Fault.CLIENT, 504)
-
-
-class Parts:
-    """What a worker is made of; `limits` is what its door admits, `landing` where writes land if not in `pool`."""
-
-    def __init__(
-        self,
-        settings: WorkerSettings,
-        incarnation: Incarnation,
-        engine: Engine,
-        pool: Pool,
-        allocator: PageAllocator,
-        limits: Limits,
-        telemetry: Telemetry,
-        security: Security = LOCAL,
-        landing: LandingSpace | None = None,
-    ) -> None:
-        self.settings = settings
-        self.incarnation = incarnation
-        self.engine = engine
-        self.pool = pool
-        self.allocator = allocator
-        self.prefixes = PrefixCache(allocator, settings.page_size, on=settings.prefix_cache == "on")
-        self.limits = limits
-        self.telemetry = telemetry
-        self.security = security
-        self.landing = landing
-        self.compute = Compute()
-        self.grammars = GrammarThread(settings.model)
-
-    def join(self) -> None:
-        """End the engine thread; the one that compiles grammars touches nothing and need not be waited for."""
-        self.grammars.close()
-        self.compute.close()
 
 
 class WorkerProcess(ABC):
@@ -239,6 +196,10 @@ class WorkerProcess(ABC):
         mode = "deterministic" if settings.deterministic else "default"
         told = (("dtype", settings.dtype), ("threads", str(settings.threads)), ("arithmetic", mode))
         return told if settings.prefix_cache == "on" else (*told, NO_PREFIX_CACHE)
+
+    def hello(self) -> bytes:
+        """What this worker says in HELLO, b"" where it pairs with nobody."""
+        return b""
 
     def troubles(self) -> tuple[tuple[str, str], ...]:
         """Whom this worker should pair with and cannot, and why."""

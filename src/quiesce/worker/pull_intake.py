@@ -17,7 +17,7 @@ from quiesce.worker.driver import Driver
 from quiesce.worker.handoff import Places
 from quiesce.worker.intake import DecodeInput, IntakeHost
 from quiesce.worker.landing import Landing
-from quiesce.worker.process import Parts
+from quiesce.worker.parts import Parts
 from quiesce.worker.puller_executor import PullerExecutor
 from quiesce.worker.read_endpoint import ReadEndpoint
 from quiesce.worker.settings import WorkerSettings

@@ -24,7 +24,7 @@ from quiesce.worker.driver import Driver
 from quiesce.worker.job import Job
 from quiesce.worker.lender_executor import LenderExecutor
 from quiesce.worker.outlet import OutletHost, PrefillInput
-from quiesce.worker.process import Parts
+from quiesce.worker.parts import Parts
 from quiesce.worker.prompt import Chunk, Prompt
 from quiesce.worker.trace_ring import Record
 

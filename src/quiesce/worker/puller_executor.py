@@ -10,7 +10,6 @@ import msgspec
 from quiesce.errors import BadFrame
 from quiesce.ids import Attempt, PageTag, Peer
 from quiesce.kv.runs import Pages, unpack_runs
-from quiesce.protocol.messages import Lease
 from quiesce.protocol.puller_io import CloseEndpoint, EndpointClosed, LaunchRead, PullerEffect, ReadSettled
 from quiesce.protocol.sender_io import Outcome
 from quiesce.telemetry.logs import ids
@@ -86,9 +85,12 @@ class PullerExecutor(DecodeExecutor):
         """The lent pages in prompt order; None when prefill offered nonsense."""
         if (known := self._places.get(launch.target.tag)) is not None:
             return known
-        places = _unpacked(launch.source, source.pages)
-        if places is None or len(places) != launch.target.pages:
-            log.warning("an offer is refused", extra=ids(attempt=launch.attempt, peer=launch.peer))
+        try:
+            places = unpack_runs(launch.source.runs, source.pages)
+            if len(places) != launch.target.pages:
+                raise BadFrame(f"a lease of {launch.target.pages} pages names {len(places)}")
+        except BadFrame as error:
+            self._host.breach(launch.peer, f"OFFER for attempt {launch.attempt}: {error}")
             return None
         return self._places.setdefault(launch.target.tag, places)
 
@@ -138,10 +140,3 @@ class PullerExecutor(DecodeExecutor):
             self._tell(self._reads.pop(completion.id), completion)
         self._reads.clear()
         self._host.feed(EndpointClosed())  # says of every read all there is to say
-
-
-def _unpacked(lease: Lease, source_pages: int) -> Pages | None:
-    try:
-        return unpack_runs(lease.runs, source_pages)
-    except BadFrame:
-        return None

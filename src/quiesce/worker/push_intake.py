@@ -21,7 +21,7 @@ from quiesce.worker.driver import Driver
 from quiesce.worker.handoff import Places
 from quiesce.worker.intake import DecodeInput, IntakeHost
 from quiesce.worker.landing import Landing
-from quiesce.worker.process import Parts
+from quiesce.worker.parts import Parts
 from quiesce.worker.receiver_executor import ReceiverExecutor
 from quiesce.worker.trace_ring import Record
 

@@ -16,7 +16,7 @@ from quiesce.transport.contract import Sender, Target
 from quiesce.worker.driver import Driver
 from quiesce.worker.job import Job
 from quiesce.worker.outlet import OutletHost, PrefillInput
-from quiesce.worker.process import Parts
+from quiesce.worker.parts import Parts
 from quiesce.worker.prompt import Chunk, Prompt
 from quiesce.worker.sender_executor import SenderExecutor
 from quiesce.worker.trace_ring import Record

@@ -11,6 +11,7 @@ from quiesce.control.address import Address, parse_address, show_address
 from quiesce.control.connection import require_grant
 from quiesce.control.dialing import connect
 from quiesce.control.registration_codec import decode_registrar_frame
+from quiesce.control.restraint import Restraint
 from quiesce.control.security import Security
 from quiesce.control.stream import FrameStream
 from quiesce.control.whereabouts import Places
@@ -37,6 +38,8 @@ class Registrations:
         self._security = security
         self._told = told
         self._leaving = False
+        self._restraint = Restraint()
+        self._unfit: dict[Address, tuple[tuple[str, str], ...]] = {}
         self._streams: set[FrameStream[RegistrarFrame]] = set()
         self._tasks = [asyncio.create_task(self._keep(each), name="register") for each in routers]
 
@@ -61,12 +64,12 @@ class Registrations:
         while not self._leaving:
             taken, trouble = await self._try(router)
             if not self._leaving and (taken or trouble != said):
-                log.warning("not registered", extra=ids(address=show_address(router), reason=trouble))
+                self._say(logging.WARNING, "not registered", router, reason=trouble)
             round_, said = (0 if taken else round_ + 1), trouble
             await asyncio.sleep(backoff_s(0.05, round_, most_s=1.0))
 
     async def _try(self, router: Address) -> tuple[bool, str]:
-        """Whether this worker was registered, and what ended that."""
+        """Whether this worker was registered and nobody objected later, and what ended that."""
         taken = False
         try:
             sock = await connect(router, _DIAL_S, self._security)
@@ -76,7 +79,7 @@ class Registrations:
                 stream.send(self._said)
                 while (frame := await stream.receive()) is not None:
                     if isinstance(frame, Refused):
-                        return taken, frame.reason
+                        return False, frame.reason
                     self._taken(router, stream, frame)
                     taken = True
         except PeerUnusable as error:
@@ -88,8 +91,22 @@ class Registrations:
     def _taken(self, router: Address, stream: FrameStream[RegistrarFrame], frame: Registered) -> None:
         if stream not in self._streams:
             self._streams.add(stream)
-            log.info("registered", extra=ids(address=show_address(router)))
+            self._say(logging.INFO, "registered", router)
+        self._tell_unfit(router, frame.unfit)
         self._told(show_address(router), _places(frame))
+
+    def _tell_unfit(self, router: Address, unfit: tuple[tuple[str, str], ...]) -> None:
+        """Who of the other role will not be paired with this worker. That is no refusal: its own kind may come yet."""
+        news = set(unfit).difference(self._unfit.get(router, ()))
+        self._unfit[router] = unfit
+        for name, reason in sorted(news):
+            self._say(logging.WARNING, "a pair is not formed", router, worker_name=name, reason=reason)
+
+    def _say(self, level: int, what: str, router: Address, **told: object) -> None:
+        """In the log, but not again and again of a router that comes and goes."""
+        subject = f"{show_address(router)} {told.get('worker_name', '')}"
+        if (unsaid := self._restraint.unsaid(subject)) is not None:
+            log.log(level, what, extra=ids(address=show_address(router), unsaid=unsaid or None, **told))
 
 
 def _places(frame: Registered) -> Places:

@@ -56,7 +56,7 @@ class SenderExecutor(PrefillExecutor):
         """Hand one write to the transport. It was counted before; one that cannot start settles as quiesced."""
         target = self._target_of(launch.key.decode)
         job = self._host.jobs[launch.request]
-        places = None if target is None else _places(launch, job, target)
+        places = None if target is None else self._places(launch, job, target)
         if target is None or job.prompt is None or places is None:
             self._host.feed(WriteSettled(launch.key, launch.write, Outcome.FAILED_QUIESCED))
             return
@@ -71,6 +71,15 @@ class SenderExecutor(PrefillExecutor):
         self._writes[write.id] = (launch.key, launch.write, job)
         self._next_write += 1
         self._transport.launch(target, write)
+
+    def _places(self, launch: Launch, job: Job, target: Target) -> Pages | None:
+        """The lease's pages in prompt order; None when decode leased nonsense."""
+        if launch.key not in job.places:
+            try:
+                job.places[launch.key] = unpack_runs(launch.lease.runs, target.pages)
+            except BadFrame as error:
+                self._host.breach(launch.key.decode, f"PUBLISH of attempt {launch.key.attempt}: {error}")
+        return job.places.get(launch.key)
 
     def settle_writes(self) -> None:
         """Completions wait: feed each to the machine, once."""
@@ -96,16 +105,6 @@ class SenderExecutor(PrefillExecutor):
 
     def outstanding_to(self, decode: Peer) -> bool:
         return any(key.decode == decode for key, _, _ in self._writes.values())
-
-
-def _places(launch: Launch, job: Job, target: Target) -> Pages | None:
-    """The lease's pages in prompt order; None when decode leased nonsense."""
-    if launch.key not in job.places:
-        try:
-            job.places[launch.key] = unpack_runs(launch.lease.runs, target.pages)
-        except BadFrame as error:
-            log.warning("a lease is refused", extra=ids(attempt=launch.key.attempt, reason=error))
-    return job.places.get(launch.key)
 
 
 def _metadata(launch: Launch, job: Job) -> Metadata:

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from quiesce.control import flags
+
 Role = Literal["prefill", "decode", "aggregated"]
 
 
@@ -16,12 +18,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     role: Role
     name: Annotated[str, Meta(description="Name of this worker, unique among its peers.")]
     listen: Annotated[
-        str,
-        Meta(
-            pattern=r"^(unix:/.*[^/\n]|tcp://.+:[0-9]+)$(?!\n)",
-            description="Where to listen: unix:/path/to.sock, in a directory only you can use, or tcp://HOST:PORT.",
-            extra={"shape": "unix:/absolute/path.sock or tcp://HOST:PORT"},
-        ),
+        flags.AnyAddress,
+        Meta(description="Where to listen: unix:/path/to.sock, in a directory only you can use, or tcp://HOST:PORT."),
     ]
     peer: Annotated[
         tuple[str, ...],
@@ -38,10 +36,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
             "its TTL says. Repeatable."
         ),
     ] = ()
-    dns_server: Annotated[
-        str | None,
-        Meta(min_length=1, description="IP:PORT to ask for --workers-srv, as Consul's :8600. Default: resolv.conf."),
-    ] = None
+    dns_server: flags.DnsServer = None
     register: Annotated[
         tuple[str, ...],
         Meta(
@@ -50,23 +45,13 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = ()
     advertise: Annotated[
-        str | None,
-        Meta(
-            pattern=r"^(unix:/.*[^/\n]|tcp://.+:[0-9]+)$(?!\n)",
-            description="Where others dial this worker, for --register. Default: --listen.",
-            extra={"shape": "unix:/absolute/path.sock or tcp://HOST:PORT"},
-        ),
+        flags.AnyAddress | None,
+        Meta(description="Where others dial this worker, for --register. Default: --listen."),
     ] = None
-    tls_cert: Annotated[
-        str | None, Meta(min_length=1, description="This process's certificate, PEM: TCP control is mutual TLS 1.3.")
-    ] = None
-    tls_key: Annotated[str | None, Meta(min_length=1, description="The key of --tls-cert, PEM.")] = None
-    tls_ca: Annotated[
-        str | None, Meta(min_length=1, description="The CA that certificates of all peers must be signed by, PEM.")
-    ] = None
-    insecure: Annotated[
-        bool, Meta(description="UNSAFE: TCP control without TLS: whoever reaches the port is trusted.")
-    ] = False
+    tls_cert: flags.TlsCert = None
+    tls_key: flags.TlsKey = None
+    tls_ca: flags.TlsCa = None
+    insecure: flags.Insecure = False
     model: Annotated[str, Meta(description="smollm2, tiny, a Hugging Face directory, a .gguf file, or a hub id.")] = (
         "smollm2"
     )
@@ -174,7 +159,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
             gt=0.0, description="How long a hand-off may hear nothing of its other half; a prompt at work is heard of."
         ),
     ] = 300.0
-    grace_s: Annotated[float, Meta(ge=0.0, description="How long SIGTERM lets running requests finish.")] = 30.0
+    grace_s: flags.GraceS = 30.0
     landing: Annotated[
         Literal["direct", "staged"],
         Meta(
@@ -194,18 +179,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
             description="Digest of the pages' bytes, compared at commit. auto: blake2b with --landing staged, else off."
         ),
     ] = "auto"
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="How much is logged.")] = "info"
-    log_format: Annotated[
-        Literal["text", "json"], Meta(description="Lines of key=value, or one JSON object a line.")
-    ] = "text"
-    otlp_endpoint: Annotated[
-        str | None,
-        Meta(
-            pattern=r"^https?://[^/?#\s@]+(/\S*)?$(?!\n)",
-            description="Send traces there, OTLP over HTTP: http://127.0.0.1:4318/v1/traces. Needs the extra otel.",
-            extra={"shape": "an http:// or https:// URL"},
-        ),
-    ] = None
+    log_level: flags.LogLevel = "info"
+    log_format: flags.LogFormat = "text"
+    otlp_endpoint: flags.OtlpEndpoint = None
 
     def __post_init__(self) -> None:
         if problem := landing_conflict(self.landing, self.landing_bytes, self.payload_digest, self.transfer):

@@ -41,7 +41,9 @@ WRONG: dict[str, Callable[[Checkers], None]] = {
     "no_alias ": lambda c: c.no_alias.leased(3, [1], [0, 0], [0, 1], "decode 0"),
     "read_own": lambda c: c.read_own.read((1, 2), (1, 3), "decode 0", 1),
     "no_early_ack": lambda c: c.no_early_ack.said("DONE", 1, "prefill 0", 1),
-    "armed_first": lambda c: c.armed_first.aborted(3, False, "decode 0", 1),
+    "armed_first": lambda c: c.armed_first.aborted("ABORT", 3, False, "decode 0", 1),
+    "armed_first ": lambda c: c.armed_first.launched(3, True, "decode 0", 1),
+    "armed_first  ": lambda c: c.armed_first.offered(False, "prefill 0", 1),
     "no_wild_read": lambda c: c.no_wild_read.read(8, 9, "page 1", 1),
     "no_wild_read ": lambda c: c.no_wild_read.released(1, "prefill 0", 1),
     "no_leak": lambda c: c.no_leak.quiet(["no_leak: attempt 1 is holding"]),
@@ -86,5 +88,5 @@ def test_what_is_right_passes_and_is_counted() -> None:
 
 def test_a_muted_checker_only_looks() -> None:
     checks = Checkers(frozenset({"armed_first"}))
-    checks.armed_first.aborted(3, False, "decode 0", 1)
+    checks.armed_first.aborted("ABORT", 3, False, "decode 0", 1)
     assert checks.looked()["armed_first"] == 1

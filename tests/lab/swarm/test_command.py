@@ -24,6 +24,16 @@ def test_a_run_says_what_it_drew_and_how_to_run_it_again(capsys: pytest.CaptureF
     assert said[-1] == "again: quiesce lab swarm --seed 5 --seconds 3"
 
 
+def test_how_pages_come_can_be_said(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["lab", "swarm", "--seed", "2", "--seconds", "2", "--transfer", "push", "--landing", "staged"]
+    assert main(words) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert " transfer=push landing=staged " in said[0]
+    assert said[-1] == f"again: quiesce {' '.join(words)}"
+    assert main(["lab", "swarm", "--transfer", "pull", "--landing", "staged"]) == 2
+    assert "nobody but decode writes to its memory" in capsys.readouterr().err
+
+
 def test_a_violation_is_an_exit_code_and_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

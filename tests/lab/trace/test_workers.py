@@ -23,11 +23,10 @@ from quiesce.lab.trace.replay import MATCHED, judge
 from quiesce.worker.landing_space import landing_pool, landing_space
 from tests.lab.load import Load, under_load
 from tests.lab.trace.written import read
-from tests.worker.asking import is_empty
+from tests.worker.asking import BOTH, is_empty
 from tests.worker.house import House
 from tests.worker.rig import prompt_ids
 
-BOTH = ("prefill-0", "decode-0")
 FLAGS = ("--model", "tiny", "--deterministic", "--context-length", "2048", "--page-size", "16")
 
 

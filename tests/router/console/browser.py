@@ -11,7 +11,6 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 CHROMIUM = next(
@@ -69,9 +68,7 @@ class Browser:
             await self.call(f"{domain}.enable")
         await self.resize(*self._size)
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._process.kill()
         await self._process.wait()
         self._reading.cancel()

@@ -42,8 +42,7 @@ def _held_capacity(fleet: Fleet) -> Seen:
                 f"{label(member)}: holds of {float(hold.value):.3g} s keep about {held:.0f} of {pool:.0f} tokens "
                 f"({held / pool:.0%}) from everybody.",
                 "Give decode a larger pool, bound the length of prompts, or shorten what holds wait for (smaller "
-                "batches of "
-                "a transfer, shorter chunks of prefill); do not shorten the hold itself.",
+                "batches of a transfer, shorter chunks of prefill); do not shorten the hold itself.",
                 _severity(held / pool),
             )
 
@@ -75,9 +74,8 @@ RULES = (
         id="held-capacity",
         severity=Severity.HANG,
         title="Holds would use up decode's pool",
-        why="Held capacity is the rate of aborts, times the time of a hold, times the size of a request. When it "
-        "nears the "
-        "pool, nothing is admitted any more, and clients that time out make more aborts.",
+        why="Held capacity is the rate of aborts, times the time of a hold, times the size of a request. When it nears "
+        "the pool, nothing is admitted any more, and clients that time out make more aborts.",
         sources=(sglang(27372), sglang(35049), sglang(35360)),
         check=_held_capacity,
     ),

@@ -78,9 +78,8 @@ def _bootstrap(fleet: Fleet) -> Seen:
             yield Hit(
                 places,
                 f"{label(member)}: the bootstrap port ({port}) can be reached from wherever {_how(published, port)}.",
-                "Bind prefill to an address of a network that only decode workers and the router reach; publish "
-                "the router's "
-                "port alone, and close the others with a firewall or a NetworkPolicy.",
+                "Bind prefill to an address of a network that only decode workers and the router reach; publish the "
+                "router's port alone, and close the others with a firewall or a NetworkPolicy.",
             )
 
 
@@ -171,9 +170,8 @@ RULES = (
         id="bootstrap-exposed",
         severity=Severity.EXPOSURE,
         title="The bootstrap port can be reached by others",
-        why="Bootstrap and metadata ports ask nobody who he is. Who reaches them can learn where KV memory is, "
-        "take the place "
-        "of a half, or stop hand-offs.",
+        why="Bootstrap and metadata ports ask nobody who he is. Who reaches them can learn where KV memory is, take "
+        "the place of a half, or stop hand-offs.",
         sources=(SGLANG_PD, _ORCA),
         check=_bootstrap,
     ),

@@ -61,9 +61,8 @@ RULES = (
         id="checksum-one-side",
         severity=Severity.HANG,
         title="A checksum on one side only",
-        why="The checksum is one more field of what the halves exchange. One alone makes them read each other "
-        "wrongly, or "
-        "nothing is checked.",
+        why="The checksum is one more field of what the halves exchange. One alone makes them read each other wrongly, "
+        "or nothing is checked.",
         sources=(sglang(39500), sglang(39229)),
         check=_checksum_one_side,
     ),

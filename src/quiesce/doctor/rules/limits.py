@@ -98,9 +98,8 @@ RULES = (
         id="context-exceeds-pool",
         severity=Severity.LEAK,
         title="A context that the KV pool cannot hold",
-        why="A prompt that fits the context and not the pool is refused only after its hand-off has begun. The "
-        "other half "
-        "may go on and answer from pages that nobody filled for it: another request's context, or noise. Where "
+        why="A prompt that fits the context and not the pool is refused only after its hand-off has begun. The other "
+        "half may go on and answer from pages that nobody filled for it: another request's context, or noise. Where "
         "refusals are never handed off (SGLang from 0.5.21 on, Quiesce) the prompts fail, and nothing leaks.",
         sources=(sglang_issue(30233), sglang(38935), sglang_issue(4048)),
         check=_context_exceeds_pool,

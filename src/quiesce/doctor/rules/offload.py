@@ -18,8 +18,7 @@ def _offload(fleet: Fleet) -> Seen:
                 f"{label(member)} offloads decode's KV cache; that its build has #{' and #'.join(missing)} is not "
                 "told.",
                 "Leave out --disaggregation-decode-enable-offload-kvcache, or make sure that the build has both "
-                "changes and "
-                "say so: --tell patches=24226,30899.",
+                "changes and say so: --tell patches=24226,30899.",
             )
 
 
@@ -56,8 +55,7 @@ RULES = (
         severity=Severity.LEAK,
         title="Decode offload without its fixes",
         why="Slots are freed while the request still reads them (#24226), or while the copy to the host still does "
-        "(#30899): "
-        "a new request's context is read, or stored under another's key.",
+        "(#30899): a new request's context is read, or stored under another's key.",
         sources=(sglang(24226), sglang(30899)),
         check=_offload,
     ),

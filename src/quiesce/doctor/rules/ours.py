@@ -158,9 +158,8 @@ RULES = (
         id="quiesce-tag-mismatch",
         severity=Severity.LEAK,
         title="A page bore a foreign tag",
-        why="The check caught it before or while the answer was made. With proofs in force it means a bug, or a "
-        "writer that "
-        "breaks the contract of its transport.",
+        why="The check caught it before or while the answer was made. With proofs in force it means a bug, or a writer "
+        "that breaks the contract of its transport.",
         sources=(OUR_WATCH,),
         check=_mismatches,
     ),

@@ -249,9 +249,8 @@ RULES = (
         id="sglang-release-off",
         severity=Severity.LEAK,
         title="Deferred release is off",
-        why="From 0.5.19 on decode can hold the pages of an aborted request until prefill says that its writes "
-        "have ended. "
-        "In 0.5.19 and 0.5.20 that is off by default, and it works only when both halves have it on.",
+        why="From 0.5.19 on decode can hold the pages of an aborted request until prefill says that its writes have "
+        "ended. In 0.5.19 and 0.5.20 that is off by default, and it works only when both halves have it on.",
         sources=(sglang(35049), sglang(35360), sglang(37454), SGLANG_ENVIRONMENT),
         check=_switched_off,
     ),
@@ -267,9 +266,8 @@ RULES = (
         id="sglang-failed-sends",
         severity=Severity.LEAK,
         title="A failed NIXL or MORI send counts as ended",
-        why="A library that says that a send failed may still be reading the source or writing the destination; "
-        "pages that "
-        "are freed then are written to by somebody else's transfer.",
+        why="A library that says that a send failed may still be reading the source or writing the destination; pages "
+        "that are freed then are written to by somebody else's transfer.",
         sources=(sglang(35360), sglang(38961), sglang(37077)),
         check=_failed_sends,
     ),
@@ -277,9 +275,8 @@ RULES = (
         id="sglang-hold-too-short",
         severity=Severity.LEAK,
         title="The hold is shorter than what it waits for",
-        why="A hold must outlast the abort's way to prefill plus the longer of the computation and the write that "
-        "are under "
-        "way there. SGLang ends a hold by a timer; a timer that fires first frees pages under a write.",
+        why="A hold must outlast the abort's way to prefill plus the longer of the computation and the write that are "
+        "under way there. SGLang ends a hold by a timer; a timer that fires first frees pages under a write.",
         sources=(sglang(35049), sglang(27372), SGLANG_ENVIRONMENT),
         check=_hold_too_short,
     ),
@@ -287,9 +284,8 @@ RULES = (
         id="sglang-batch-uncapped",
         severity=Severity.LEAK,
         title="One write may hold a whole long prompt",
-        why="Mooncake moves everything of a call or fails it; a call for hundreds of thousands of tokens can "
-        "exceed its own "
-        "time limit, take the session down, and outlast every hold.",
+        why="Mooncake moves everything of a call or fails it; a call for hundreds of thousands of tokens can exceed "
+        "its own time limit, take the session down, and outlast every hold.",
         sources=(sglang(32758), SGLANG_ENVIRONMENT),
         check=_uncapped,
     ),
@@ -305,9 +301,8 @@ RULES = (
         id="sglang-admits-rejected",
         severity=Severity.ADVICE,
         title="A rejected request may still be handed off",
-        why="Decode then reads pages that nobody filled. It needs a request that one door refuses: with equal "
-        "limits on both "
-        "halves, and pools that hold the context, there is hardly one.",
+        why="Decode then reads pages that nobody filled. It needs a request that one door refuses: with equal limits "
+        "on both halves, and pools that hold the context, there is hardly one.",
         sources=(sglang(38935), sglang_issue(30233)),
         check=_admits_rejected,
     ),
@@ -323,9 +318,8 @@ RULES = (
         id="mixed-versions",
         severity=Severity.LEAK,
         title="The halves of a pair have different versions",
-        why="Aborts and acknowledgements are a protocol between the halves. One that does not speak it the same "
-        "way answers "
-        "too early, or never.",
+        why="Aborts and acknowledgements are a protocol between the halves. One that does not speak it the same way "
+        "answers too early, or never.",
         sources=(sglang(38961), sglang(37454)),
         check=_mixed,
     ),

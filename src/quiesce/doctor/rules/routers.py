@@ -114,9 +114,8 @@ RULES = (
         id="router-leaves-a-half",
         severity=Severity.HANG,
         title="A router that tells one half only",
-        why="The half that nobody tells computes, waits and holds pages until a time limit of minutes; while it "
-        "does, it may "
-        "still write to the pages that the other half gave away.",
+        why="The half that nobody tells computes, waits and holds pages until a time limit of minutes; while it does, "
+        "it may still write to the pages that the other half gave away.",
         sources=(
             sglang(29017),
             sglang(37961),
@@ -140,9 +139,8 @@ RULES = (
         id="router-aborts-early",
         severity=Severity.ADVICE,
         title="The router aborts before the first token",
-        why="An abort before the first token is an abort in the middle of a transfer. It is the trigger of the "
-        "leak where "
-        "releases are unprotected; time limits make it regular, and worst for long prompts.",
+        why="An abort before the first token is an abort in the middle of a transfer. It is the trigger of the leak "
+        "where releases are unprotected; time limits make it regular, and worst for long prompts.",
         sources=(sglang(27372), sglang(32564)),
         check=_early,
     ),

@@ -73,9 +73,8 @@ RULES = (
         id="prefix-cache-shared",
         severity=Severity.EXPOSURE,
         title="A prefix cache that tenants share",
-        why="Whether a prefix is cached shows in the time to the first token and in the reported cached tokens. So "
-        "one tenant "
-        "can find out, guess by guess, what another one has sent.",
+        why="Whether a prefix is cached shows in the time to the first token and in the reported cached tokens. So one "
+        "tenant can find out, guess by guess, what another one has sent.",
         sources=(VLLM_PREFIX, VLLM_SECURITY, OUR_SECURITY),
         check=_shared,
     ),

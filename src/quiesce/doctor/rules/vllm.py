@@ -131,9 +131,8 @@ RULES = (
         id="vllm-source-freed",
         severity=Severity.LEAK,
         title="Prefill frees blocks that may still be read",
-        why="With NIXL decode reads from prefill. When prefill gives the blocks to the next prompt while the read "
-        "is under "
-        "way, decode takes another user's context for its own.",
+        why="With NIXL decode reads from prefill. When prefill gives the blocks to the next prompt while the read is "
+        "under way, decode takes another user's context for its own.",
         sources=(VLLM_NIXL, vllm(56465)),
         check=_source_freed,
     ),

@@ -8,15 +8,13 @@ from quiesce.ids import AttemptKey, Peer
 from quiesce.lab.explorer.lives import shown
 from quiesce.lab.explorer.reads import Fetch
 from quiesce.protocol.invariants import Flight
-from quiesce.protocol.messages import Abort, Ask, Committed, Envelope, Fail, Fenced, OpenAttempts, Publish
+from quiesce.protocol.messages import Envelope, Fail, OpenAttempts
 from quiesce.protocol.reasons import kind_of
 from quiesce.protocol.receiver_io import PeerReplaced, StreamLost
 from quiesce.protocol.sender_io import DecodeLost, DecodeReplaced
 
 DECODE = -1
 """Where a notice or a clock belongs: a prefill rank's number, or this."""
-
-FROM_DECODE = (Publish, Ask, Abort, Committed, Fenced)
 
 
 class Move(tuple[Any, ...]):

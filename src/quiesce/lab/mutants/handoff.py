@@ -126,7 +126,7 @@ HANDOFF = (
         (RR, "proof_for", to_receiver.any_rank_suffices),
     ),
     explored(
-        "7", "answers are matched by room", "no_", config(abort=1, copy=1), (R, "_receive", to_receiver.matched_by_room)
+        "7", "answers are matched by room", "no_", config(abort=1, copy=1), (R, "hear", to_receiver.matched_by_room)
     ),
     explored(
         "7",
@@ -150,7 +150,7 @@ HANDOFF = (
         "re-PUBLISH to the next life forgets the old grant",
         "no_wild_write",
         config(crash_p=1, again=True),
-        (R, "_lose", to_receiver.publish_to_next_life),
+        (R, "lose", to_receiver.publish_to_next_life),
     ),
     explored(
         "8",
@@ -222,7 +222,7 @@ HANDOFF = (
         config(),
         (W, "computed", to_sender.done_at_once),
         (S, "computed", to_sender.done_at_once),
-        (R, "_verified", to_receiver.commit_anyway),
+        (R, "verified", to_receiver.commit_anyway),
     ),
     explored(
         "12",
@@ -341,6 +341,6 @@ HANDOFF = (
         "the writer's death is a fence",
         "no_wild_write",
         config(crash_p=1),
-        (R, "_lose", to_receiver.death_is_a_fence),
+        (R, "lose", to_receiver.death_is_a_fence),
     ),
 )

@@ -45,14 +45,12 @@ PULL = (
         "pull: prefill hears of a failure before it is held",
         "a_hold_comes_before_what_is_said_of_it",
         (P, "fail", to_pull.said_before_held),
-        alone="what decode says then makes prefill revoke its window, which decode's pages do not rest on",
     ),
     checked(
         "1",
         "pull: OFFER leaves before its window is open",
         "a_window_opens_before_the_offer",
         (L, "lend", to_pull.offer_first),
-        alone="a read that comes too early is refused by the transport: it fails, and does no harm",
     ),
     explored("2", "pull: client abort does not hold", "no_wild_write", pulled(abort=1), *failing("client_gone")),
     explored("2", "pull: deadline does not hold", "no_wild_write", pulled(clock=1), *failing("handoff_timeout")),
@@ -104,7 +102,7 @@ PULL = (
         "read_own",
         pulled(quiesced=1),
         (PR, "fail", to_pull.count_as_read),
-        (P, "_verified", to_pull.commit_anyway),
+        (P, "verified", to_receiver.commit_anyway),
     ),
     explored(
         "12",

@@ -78,17 +78,17 @@ def granted_by_rank(attempt: AttemptState, peer: Peer) -> bool:
     return peer.rank in {each.rank for each in attempt.grants}
 
 
-def matched_by_room(turn: Any, envelope: Any) -> None:
+def matched_by_room(turn: Any, envelope: Any, *hands_on: Any) -> None:
     """An answer about a finished attempt is taken for the open one."""
     if envelope.attempt not in turn.state.attempts and turn.state.attempts:
         envelope = replace(envelope, attempt=min(turn.state.attempts))
-    honest_receive(turn, envelope)
+    honest_hear(turn, envelope, *hands_on)
 
 
-honest_receive = receiver._receive
+honest_hear = decode_steps.hear
 
 
-def publish_to_next_life(turn: Any, fact: Any) -> None:
+def publish_to_next_life(turn: Any, fact: Any, fail: Any) -> None:
     """The grant moves to the new life; the old one is forgotten with its writes in flight."""
     if not isinstance(fact, PeerReplaced):
         return
@@ -109,11 +109,11 @@ def open_without(*phases: Phase) -> Any:
     return open_attempts
 
 
-def commit_anyway(turn: Any, fact: Any) -> None:
-    honest_verified(turn, replace(fact, failure=None))
+def commit_anyway(turn: Any, fact: Any, fail: Any) -> None:
+    honest_verified(turn, replace(fact, failure=None), fail)
 
 
-honest_verified = receiver._verified
+honest_verified = decode_steps.verified
 
 
 def verify_alone(attempt: AttemptState) -> bool:
@@ -148,14 +148,14 @@ def ignore_finished(kind: type) -> Any:
     return about_nothing
 
 
-def death_is_a_fence(turn: Any, fact: Any) -> None:
+def death_is_a_fence(turn: Any, fact: Any, fail: Any) -> None:
     if isinstance(fact, PeerReplaced):
         receiver_holds.fence(turn, FenceProved(fact.old))
     else:
-        honest_lose(turn, fact)
+        honest_lose(turn, fact, fail)
 
 
-honest_lose = receiver._lose
+honest_lose = decode_steps.lose
 
 
 def drop_at_timeout(turn: Any, attempt: AttemptState) -> None:

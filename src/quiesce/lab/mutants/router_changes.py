@@ -104,8 +104,3 @@ NO_ORDER: frozenset[str] = frozenset()
 def nothing_follows(state: Any, *given: Any) -> tuple[Any, tuple[()]]:
     """Breakers: a probe that said nothing was the last one."""
     return state, ()
-
-
-def retry_for_nobody(state: Any, failure: Failure) -> bool:
-    """Pairing: whether somebody waits is not looked at."""
-    return failure.fault is not Fault.CLIENT

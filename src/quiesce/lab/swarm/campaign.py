@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 
 from quiesce.lab.swarm.marks import MARKS
-from quiesce.lab.swarm.run import Outcome, plan_of, run
+from quiesce.lab.swarm.parameters import ANY, Way
+from quiesce.lab.swarm.run import Outcome, Plan, plan_of, run
 from quiesce.lab.swarm.without import mutant
 
 
@@ -23,6 +24,7 @@ class Order(msgspec.Struct, frozen=True):
     seconds: float
     trace: str = ""
     mutant: str = ""
+    way: Way = ANY
 
 
 class Totals:
@@ -57,10 +59,15 @@ class Totals:
         return self.events / self.cpu_s if self.cpu_s else 0.0
 
 
+def planned(order: Order) -> Plan:
+    """What it decides."""
+    return plan_of(order.seed, order.seconds, Path(order.trace) if order.trace else None, order.way)
+
+
 def carry_out(order: Order, now: Callable[[float], None] = lambda simulated_s: None) -> Outcome:
     """One run. Breakers that move are no news here: the router's log is silent meanwhile."""
     logging.getLogger("quiesce").setLevel(logging.CRITICAL)
-    plan = plan_of(order.seed, order.seconds, Path(order.trace) if order.trace else None)
+    plan = planned(order)
     with mutant(order.mutant) as without:
         return run(plan, without=without, now=now)
 

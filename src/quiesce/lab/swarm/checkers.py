@@ -48,13 +48,13 @@ class NoWildWrite(Checker):
         if owner != attempt or readers:
             now = f"attempt {owner} has it" if owner else "its attempt is over"
             read = f" and {readers} read it" if readers else ""
-            self.fail(f"a write of attempt {attempt} lands in {where}, but {now}{read}", about)
+            self.fail(f"what attempt {attempt} moves lands in {where}, but {now}{read}", about)
 
     def released(self, attempt: int, in_flight: int, where: str, about: int) -> None:
         """Pages are given back while writes to them are under way."""
         self.looked += 1
         if in_flight:
-            self.fail(f"{where} gives back the pages of attempt {attempt} while {in_flight} writes may land", about)
+            self.fail(f"{where} gives back the pages of attempt {attempt} while {in_flight} transfers may land", about)
 
 
 class NoAlias(Checker):
@@ -83,25 +83,37 @@ class ReadOwn(Checker):
 
 
 class NoEarlyAck(Checker):
-    """A rank that acks, or says DONE, has nothing in flight for that attempt."""
+    """Who acks, or says DONE, has nothing in flight for that attempt; in pull, who says that it reads no more."""
 
     name = "no_early_ack"
 
     def said(self, what: str, in_flight: int, where: str, about: int) -> None:
         self.looked += 1
         if in_flight:
-            self.fail(f"{where} says {what} while {in_flight} of its writes may land", about)
+            self.fail(f"{where} says {what} while {in_flight} of its transfers may land", about)
 
 
 class ArmedFirst(Checker):
-    """No ABORT leaves before the hold of its attempt is armed (rule 1)."""
+    """Rule 1. Decode says of no attempt that it failed before its hold is armed, and launches nothing of it after that;
+    prefill offers no window before it is open.
+    """
 
     name = "armed_first"
 
-    def aborted(self, attempt: int, held: bool, where: str, about: int) -> None:
+    def aborted(self, what: str, attempt: int, held: bool, where: str, about: int) -> None:
         self.looked += 1
         if not held:
-            self.fail(f"{where} sends ABORT for attempt {attempt}, whose hold is not armed", about)
+            self.fail(f"{where} sends {what} for attempt {attempt}, whose hold is not armed", about)
+
+    def launched(self, attempt: int, held: bool, where: str, about: int) -> None:
+        self.looked += 1
+        if held:
+            self.fail(f"{where} launches a read of attempt {attempt}, which is held", about)
+
+    def offered(self, open_: bool, where: str, about: int) -> None:
+        self.looked += 1
+        if not open_:
+            self.fail(f"{where} offers a window that is not open", about)
 
 
 class NoWildRead(Checker):
@@ -112,12 +124,12 @@ class NoWildRead(Checker):
     def read(self, found: int, expected: int, where: str, about: int) -> None:
         self.looked += 1
         if found != expected:
-            self.fail(f"a write reads {where}, which holds text {found} now, not {expected}", about)
+            self.fail(f"what moves pages reads {where}, which holds text {found} now, not {expected}", about)
 
     def released(self, reading: int, where: str, about: int) -> None:
         self.looked += 1
         if reading:
-            self.fail(f"{where} frees source pages that {reading} writes may still read", about)
+            self.fail(f"{where} frees source pages that {reading} transfers may still read", about)
 
 
 class NoLeak(Checker):
@@ -129,6 +141,12 @@ class NoLeak(Checker):
         self.looked += 1
         for each in wrong:
             self.fail(each.removeprefix("no_leak: "))
+
+    def spared(self, pages: int, where: str) -> None:
+        """Staged: what awaits a proof is landing pages alone."""
+        self.looked += 1
+        if pages:
+            self.fail(f"{pages} pages of {where} await a proof, and nobody can write to them")
 
 
 class Once(Checker):

@@ -5,20 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Literal
 
 import click
 import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from quiesce.lab.mutants.registry import MUTANTS
+from quiesce.errors import UsageError
 from quiesce.lab.swarm import file
-from quiesce.lab.swarm.campaign import Order, Totals, outcomes
+from quiesce.lab.swarm.campaign import Order, Totals, outcomes, planned
 from quiesce.lab.swarm.marks import MARKS
-from quiesce.lab.swarm.parameters import draw
+from quiesce.lab.swarm.parameters import Way
 from quiesce.lab.swarm.replay import replay
-from quiesce.lab.swarm.run import EXCLUDED, Outcome, plan_of, run
+from quiesce.lab.swarm.run import EXCLUDED, Outcome, run
 from quiesce.lab.swarm.shrink import Shrinker
+from quiesce.lab.swarm.without import KNOWN
 from quiesce.lab.swarm.without import mutant as mutant_named
 
 _EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -30,6 +32,8 @@ _EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--runs", type=click.IntRange(1), default=1, show_default=True, help="Seeds, from --seed on.")
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes.")
 @click.option("--trace", type=_EXISTING, metavar="FILE", help="Requests from a trace in Mooncake's format.")
+@click.option("--transfer", type=click.Choice(["push", "pull"]), help="Instead of what each seed decides.")
+@click.option("--landing", type=click.Choice(["direct", "staged"]), help="The same, for what is pushed.")
 @click.option("--mutant", default="", metavar="NAME", help="Run a known-wrong variant of the machines.")
 @click.option("--mutants", is_flag=True, help="List the mutants and end.")
 @click.option("--replay", "replayed", type=_EXISTING, metavar="FILE", help="Run a file of the simulator once more.")
@@ -43,6 +47,8 @@ def command(
     runs: int,
     jobs: int,
     trace: Path | None,
+    transfer: Literal["push", "pull"] | None,
+    landing: Literal["direct", "staged"] | None,
     mutant: str,
     mutants: bool,
     replayed: Path | None,
@@ -57,13 +63,16 @@ def command(
     --mutant the other way round: something must break, and 1 says that the mutant was not seen.
     """
     if mutants:
-        click.echo("\n".join(each.name for each in MUTANTS))
+        click.echo("\n".join(KNOWN))
         return
     if replayed is not None:
         ctx.exit(replay(replayed))
     with mutant_named(mutant):
         pass  # that there is one
-    orders = [Order(each, seconds, str(trace or ""), mutant) for each in range(seed, seed + runs)]
+    if transfer == "pull" and landing == "staged":
+        raise UsageError("--landing staged with --transfer pull: there nobody but decode writes to its memory.")
+    way = Way(transfer or "", landing or "")
+    orders = [Order(each, seconds, str(trace or ""), mutant, way) for each in range(seed, seed + runs)]
     totals = _carried_out(orders, jobs, quiet=shown == "json")
     written = _shrunk(orders, totals.failed[0], write) if totals.failed else None
     if shown == "json":
@@ -95,7 +104,7 @@ def _carried_out(orders: list[Order], jobs: int, *, quiet: bool) -> Totals:
 def _shrunk(orders: list[Order], found: Outcome, write: Path | None) -> Path:
     """Make a failure small, run it once more with its story, and write that down."""
     order = next(each for each in orders if each.seed == found.seed)
-    plan = plan_of(order.seed, order.seconds, Path(order.trace) if order.trace else None)
+    plan = planned(order)
     console = Console(stderr=True)
     with mutant_named(order.mutant) as without, console.status("shrinking") as status:
         shrinker = Shrinker(plan, found, without, status.update)
@@ -115,7 +124,7 @@ def _shrunk(orders: list[Order], found: Outcome, write: Path | None) -> Path:
 
 def _tell(orders: list[Order], totals: Totals, written: Path | None) -> None:
     if len(orders) == 1 or totals.failed:
-        _tell_parameters(totals.failed[0].seed if totals.failed else orders[0].seed)
+        _tell_parameters(_failed(orders, totals) if totals.failed else orders[0])
     click.echo(_figures(totals))
     click.echo(f"requests ended: {_counted(totals.ends.most_common())}")
     click.echo(f"looked: {_counted(totals.looked.items())}")
@@ -132,8 +141,12 @@ def _tell(orders: list[Order], totals: Totals, written: Path | None) -> None:
         click.echo(f"small: quiesce lab swarm --replay {written}")
 
 
-def _tell_parameters(seed: int) -> None:
-    p = draw(seed)
+def _failed(orders: list[Order], totals: Totals) -> Order:
+    return next(each for each in orders if each.seed == totals.failed[0].seed)
+
+
+def _tell_parameters(order: Order) -> None:
+    p = planned(order).parameters
     said = [f"{name}={getattr(p, name)}" for name in p.__struct_fields__]
     click.echo(f"drawn: {' '.join(said)}")
 
@@ -152,10 +165,11 @@ def _counted(pairs: Iterable[tuple[str, int]]) -> str:
 def _again(orders: list[Order], totals: Totals) -> str:
     order, runs = orders[0], len(orders)
     if totals.failed:
-        order, runs = next(each for each in orders if each.seed == totals.failed[0].seed), 1
+        order, runs = _failed(orders, totals), 1
     words = ["quiesce lab swarm", f"--seed {order.seed}", f"--seconds {order.seconds:g}"]
     words += [f"--runs {runs}"] if runs > 1 else []
     words += [f"--trace {order.trace}"] if order.trace else []
+    words += order.way.words()
     words += [f'--mutant "{order.mutant}"'] if order.mutant else []
     return " ".join(words)
 
@@ -167,7 +181,7 @@ def _record(orders: list[Order], totals: Totals, written: Path | None) -> dict[s
         "cpu_s": totals.cpu_s,
         "events_per_s": totals.events_per_s,
         "simulated_s": totals.simulated_s,
-        "parameters": [msgspec.to_builtins(draw(order.seed)) for order in orders[: totals.runs]],
+        "parameters": [msgspec.to_builtins(planned(order).parameters) for order in orders[: totals.runs]],
         "ends": dict(totals.ends),
         "looked": dict(totals.looked),
         "marks": dict(totals.marks),

@@ -1,4 +1,4 @@
-"""A simulated decode worker: the production receiver machine, door, headroom and pages; its executor is this file."""
+"""A simulated decode worker: production's machine, door, headroom and pages; this file and `intakes` obey them."""
 
 from __future__ import annotations
 
@@ -13,19 +13,23 @@ from quiesce.kv.allocator import PageState
 from quiesce.kv.runs import pack_runs
 from quiesce.lab.swarm import signs
 from quiesce.lab.swarm.batch import Batch, Sequence
+from quiesce.lab.swarm.copying import Copier
 from quiesce.lab.swarm.ground import Ground, life_name, rank_name
+from quiesce.lab.swarm.intakes import AnyIntake, PullIntake, PushIntake
+from quiesce.lab.swarm.landings import Landings
 from quiesce.lab.swarm.leasing import Handoff, Leasing
 from quiesce.lab.swarm.loop import Clocks, Life
 from quiesce.lab.swarm.memory import Memory
 from quiesce.lab.swarm.submission import NOT_COVERED, OUT_OF_TIME, Submission
 from quiesce.lab.swarm.workload import Text
-from quiesce.protocol import admission, receiver
+from quiesce.protocol import admission
 from quiesce.protocol import receiver_io as io
 from quiesce.protocol.admission import Limits
-from quiesce.protocol.messages import Abort, Envelope, Failure, Fault, Lease
+from quiesce.protocol.messages import Envelope, Failure, Fault, Lease
+from quiesce.protocol.reasons import kind_of
 from quiesce.worker.driver import Driver
+from quiesce.worker.intake import DecodeInput
 from quiesce.worker.priority_queue import PriorityQueue
-from quiesce.worker.seats import Seats
 from quiesce.worker.timers import backoff_s
 
 if TYPE_CHECKING:
@@ -48,22 +52,22 @@ class DecodeWorker:
         self.life = Life(self.name, cluster.pace_of(self.name))
         self.clocks = Clocks(ground.loop, self.life)
         self.peers = tuple(Peer(rank, self.incarnation) for rank in range(p.decode_ranks))
-        self.limits = Limits(p.context_tokens, p.decode_pages * p.page_size)
+        landing_tokens = p.landing_pages * p.page_size if p.landing == "staged" else 0
+        self.limits = Limits(p.context_tokens, p.decode_pages * p.page_size, landing_tokens)
         self.memories = [self._memory(ground, rank) for rank in range(p.decode_ranks)]
         self.handoffs: dict[Attempt, Handoff] = {}
         self.batch = Batch(ground, self)
         self._ground, self._cluster = ground, cluster
-        self._seats = [Seats(2 * ROWS_PER_RUNNING * p.max_running) for _ in range(p.decode_ranks)]
-        self._leasing = Leasing(ground, self.memories, self.batch, self._seats)
+        self.trusts = cluster.without.coverage
+        seats = 2 * ROWS_PER_RUNNING * p.max_running
+        self.landings = Landings(ground, self.memories, number, seats, self._pool_changed)
+        self._copier = Copier(ground, self, self.landings.staged)
+        self._leasing = Leasing(ground, self.memories, self.batch, self.landings.ranks)
         self._waiting: PriorityQueue[RequestId, Submission] = PriorityQueue()
         self._attempts: dict[RequestId, Attempt] = {}
         self._reserving: Handoff | None = None
-        self._driver: Driver[Any, Any, Any] = Driver(
-            receiver.start(self.incarnation, p.decode_ranks, unsafe_release_on_timeout=cluster.without.proof),
-            receiver.step,
-            self._obey,
-            self._record,
-        )
+        self.intake: AnyIntake = (PullIntake if cluster.pulls else PushIntake)(ground, cluster, self)
+        self._driver: Driver[Any, Any, Any] = Driver(self.intake.first, self.intake.step, self._obey, self._record)
         self._do: dict[type, Callable[[Any], None]] = {
             io.Minted: self._minted,
             io.Send: self._send,
@@ -74,10 +78,10 @@ class DecodeWorker:
             io.Hold: self._hold,
             io.Release: self._release,
             io.Quarantine: self._quarantine,
-            io.TryFence: self._try_fence,
             io.StartTimer: self._start_timer,
             io.StopTimers: self._stop_timers,
             io.Ignored: self._ignored,
+            **self.intake.do,
         }
 
     def _memory(self, ground: Ground, rank: int) -> Memory:
@@ -86,13 +90,18 @@ class DecodeWorker:
         where = rank_name(self.title, rank, p.decode_ranks)
         return Memory(where, self.number, p.decode_pages, p.page_size, p.prefill_ranks, p.prefix_cache, audit)
 
+    @property
+    def pools(self) -> list[Memory]:
+        """All memory whose pages are counted: the pools of all ranks, and what lies beside them."""
+        return [*self.memories, *self.landings.memories]
+
     # ------------------------------------------------------------ the machine
 
     @property
     def state(self) -> Any:
         return self._driver.state
 
-    def feed(self, fact: io.ReceiverInput) -> None:
+    def feed(self, fact: DecodeInput) -> None:
         if not self.life.dead:
             self._driver.feed(fact)
 
@@ -140,11 +149,10 @@ class DecodeWorker:
         return most
 
     def has_flights(self, attempt: Attempt) -> bool:
-        return bool(self._cluster.wire.to(self.incarnation, attempt))
+        return bool(self._cluster.air.to(self.incarnation, attempt))
 
     def _has_room_for(self, text: Text) -> bool:
-        n_pages = len(text.labels)
-        return n_pages <= min([memory.allocator.usable_pages for memory in self.memories])
+        return self.landings.has_room_for(len(text.labels))
 
     def _knows(self, request: RequestId) -> bool:
         known = request in self._attempts or request in self._waiting or request in self.batch.by_request
@@ -152,11 +160,12 @@ class DecodeWorker:
 
     def abandon(self, submission: Submission, failure: Failure) -> None:
         """Somebody ends a request here."""
-        request = submission.request
+        request, before = submission.request, len(self._waiting)
         if self._waiting.remove(request) or self.batch.end(request):
             self.tell_failed(submission, failure)
         elif request in self._attempts:
             self.feed(io.Abandon(self._attempts[request], failure))
+        self._cluster.queue_changed(before, len(self._waiting))
         self._reserve_waiting()
 
     def tell_failed(self, submission: Submission, failure: Failure) -> None:
@@ -166,6 +175,13 @@ class DecodeWorker:
     # ------------------------------------------------------------ reservations
 
     def _reserve_waiting(self) -> None:
+        if not self._waiting:
+            return
+        before = len(self._waiting)
+        self._reserve_first()
+        self._cluster.queue_changed(before, len(self._waiting))
+
+    def _reserve_first(self) -> None:
         while self._waiting and self._may_reserve():
             submission = self._waiting.first
             trouble = self._trouble(submission)
@@ -188,7 +204,7 @@ class DecodeWorker:
         rows = len(self._attempts) + self.batch.running
         if self.batch.retracted or rows >= ROWS_PER_RUNNING * self._ground.p.max_running:
             return False
-        return all(seats.free for seats in self._seats)
+        return self.landings.has_seats
 
     def _under_way(self) -> list[Submission]:
         return [self.handoffs[attempt].submission for attempt in self._attempts.values()]
@@ -197,8 +213,8 @@ class DecodeWorker:
         submission, p = handoff.submission, self._ground.p
         self._reserving = handoff
         leases = tuple(
-            Lease(tag, len(pages), pack_runs(pages), seat)
-            for tag, pages, seat in zip(handoff.tags, handoff.own, handoff.seats, strict=True)
+            Lease(part.lease.tag, len(part.places), pack_runs(np.array(part.places, np.int32)), part.seat)
+            for part in handoff.parts
         )
         grants = self._cluster.network.grants(self, submission.prefill)
         tokens, held = submission.text.n_tokens, handoff.held * p.page_size
@@ -213,30 +229,40 @@ class DecodeWorker:
         self._ground.minted(self.incarnation, effect.attempt, ask, turn)
         self.handoffs[effect.attempt] = handoff
         self._attempts[effect.request] = effect.attempt
-        for memory, pages in zip(self.memories, handoff.pages, strict=True):
-            about = (effect.attempt, pages, memory.writers, memory.readers, memory.where)
-            self._ground.checks.no_alias.leased(*about)
-            memory.lease(pages, effect.attempt)
+        for part in handoff.parts:
+            memory, places = part.memory, part.places
+            self._ground.checks.no_alias.leased(effect.attempt, places, memory.writers, memory.readers, memory.where)
+            memory.lease(places, effect.attempt)
 
     # ------------------------------------------------------------ hand-offs
 
     def _send(self, effect: io.Send) -> None:
         envelope = effect.envelope
-        if isinstance(envelope.body, Abort):
-            number = envelope.attempt
-            armed = number not in self.handoffs or any(memory.is_held(number) for memory in self.memories)
-            about = self._ground.tale(self.incarnation, number).ask
-            self._ground.checks.armed_first.aborted(number, armed, self.name, about)
+        self.intake.says(envelope)
         self._cluster.network.send(envelope, self.incarnation, envelope.to.incarnation, True)
 
+    def check_armed(self, envelope: Envelope) -> None:
+        """What leaves says that its attempt failed."""
+        number = envelope.attempt
+        armed = number not in self.handoffs or self.is_held(number)
+        about = self._ground.tale(self.incarnation, number).ask
+        self._ground.checks.armed_first.aborted(kind_of(envelope.body).upper(), number, armed, self.name, about)
+
+    def is_held(self, attempt: Attempt) -> bool:
+        """Whether the hold of a hand-off is armed, at any rank that has not released it."""
+        return any(part.memory.is_held(attempt) for part in self.handoffs[attempt].parts)
+
     def _verify(self, effect: io.Verify) -> None:
-        """Ask the memory itself: every slice of every page bears the lease's tag."""
+        """Ask the memory itself: every slice of every page bears the lease's tag. Staged: of a copy."""
         handoff = self.handoffs[effect.attempt]
-        ok = self._cluster.without.coverage or all(
-            cells[page][0] == tag
-            for memory, pages, tag in zip(self.memories, handoff.pages, handoff.tags, strict=True)
-            for cells in memory.cells
-            for page in pages
+        if self._ground.p.landing == "staged":
+            self._copier.copy(effect.attempt, handoff)
+            return
+        ok = self.trusts or all(
+            cells[page][0] == part.lease.tag
+            for part in handoff.parts
+            for cells in part.memory.cells
+            for page in part.places
         )
         if not ok:
             self._ground.marks.hit("verification failed")
@@ -249,11 +275,10 @@ class DecodeWorker:
         committed = attempt is not None and attempt.phase == "committed"
         self._ground.checks.no_poison.cached(committed, self.name, handoff.submission.ask.number)
         for rank, memory in enumerate(self.memories):
-            reader = handoff.readers[rank]
-            own = handoff.own[rank]
-            pages = np.concatenate([reader.pages, own]) if len(reader.pages) else own
+            reader, part = handoff.readers[rank], handoff.parts[rank]
+            pages = np.concatenate([reader.pages, part.own_pages]) if len(reader.pages) else part.own_pages
             memory.prefixes.insert(reader, text.salt, text.tokens, pages)
-            handoff.own[rank] = pages[len(reader.pages) :]
+            part.own_pages = pages[len(reader.pages) :]
             signs.shared(self._ground, memory, reader, text, "")
 
     def _attach(self, effect: io.Attach) -> None:
@@ -262,13 +287,14 @@ class DecodeWorker:
         text = handoff.submission.text
         sequence = Sequence(handoff.submission, len(self.memories))
         for rank, memory in enumerate(self.memories):
-            memory.allocator.mark(handoff.own[rank], PageState.USED)
-            lent, lease = handoff.lent[rank], handoff.pages[rank]
+            lent, part = handoff.lent[rank], handoff.parts[rank]
+            self._lease_over(effect.attempt, rank)
+            self.landings.ranks[rank].commit(part)
+            memory.allocator.mark(part.own_pages, PageState.USED)
             tags = memory.allocator.tag_of(np.array(lent, np.int32)).tolist() if lent else []
-            tags += [handoff.tags[rank]] * len(lease)
-            sequence.pages[rank] = lent + lease
+            tags += [part.context.tag] * len(part.pages)
+            sequence.pages[rank] = lent + part.pages
             sequence.cells[rank] = list(zip(tags, text.labels, strict=True))
-            memory.close(lease)
             memory.read_by(sequence.pages[rank], 1)
         sequence.borrowed = len(text.labels)
         sequence.prefix, sequence.attempt = handoff.readers, effect.attempt
@@ -285,45 +311,39 @@ class DecodeWorker:
     # ------------------------------------------------------------ holds
 
     def _hold(self, effect: io.Hold) -> None:
-        handoff = self.handoffs[effect.attempt]
-        for memory, pages in zip(self.memories, handoff.own, strict=True):
-            memory.allocator.mark(pages, PageState.HELD)
-            memory.held.add(effect.attempt)
-        for peer in effect.awaiting:
-            if self._cluster.known_dead(self, peer):
-                self.feed(io.FenceProved(peer, effect.attempt))
+        self.landings.hold(effect.attempt, self.handoffs[effect.attempt])
+        self.intake.held(effect)
 
     def _quarantine(self, effect: io.Quarantine) -> None:
         self._ground.marks.hit("quarantine")
         handoff = self.handoffs[effect.attempt]
         handoff.quarantined = True
-        for rank, (memory, pages) in enumerate(zip(self.memories, handoff.own, strict=True)):
-            if rank not in self.state.attempts[effect.attempt].released:
-                memory.allocator.mark(pages, PageState.QUARANTINED)
+        self.landings.quarantine(handoff, self.state.attempts[effect.attempt].released)
         self._pool_changed()
         self._cluster.quarantined(self)
 
     def _release(self, effect: io.Release) -> None:
-        checks, rank = self._ground.checks, effect.decode_rank
-        checks.once.released(self.incarnation, effect.attempt, rank)
-        handoff = self.handoffs[effect.attempt]
-        memory, number = self.memories[rank], handoff.submission.ask.number
-        flights = self._cluster.wire.to(self.incarnation, effect.attempt)
-        in_flight = sum(flight.key.decode.rank == rank for flight in flights)
-        checks.no_wild_write.released(effect.attempt, in_flight, memory.where, number)
-        signs.released(self._ground.marks, handoff.quarantined, effect.proof)
-        memory.held.discard(effect.attempt)
-        memory.close(handoff.pages[rank])
-        memory.allocator.release(handoff.own[rank])
-        self._seats[rank].give_back(handoff.seats[rank])
+        rank, handoff = effect.decode_rank, self.handoffs[effect.attempt]
+        self._ground.checks.once.released(self.incarnation, effect.attempt, rank)
+        signs.released(self._ground, handoff.quarantined, effect.proof)
+        part = handoff.parts[rank]
+        part.memory.held.discard(effect.attempt)
+        if not part.is_committed:
+            self._lease_over(effect.attempt, rank)
+        self.landings.ranks[rank].release(part)
         handoff.left -= 1
         if not handoff.left:
             del self.handoffs[effect.attempt]
         self._pool_changed()
 
-    def _try_fence(self, effect: io.TryFence) -> None:
-        for peer in effect.peers:
-            self._cluster.try_fence(self, effect.attempt, peer)
+    def _lease_over(self, attempt: Attempt, rank: int) -> None:
+        """Nobody may reach a lease's pages any more, and nothing is on its way to them."""
+        handoff = self.handoffs[attempt]
+        part, number = handoff.parts[rank], handoff.submission.ask.number
+        flights = self._cluster.air.to(self.incarnation, attempt)
+        in_flight = sum(flight.key.decode.rank == rank for flight in flights)
+        self._ground.checks.no_wild_write.released(attempt, in_flight, part.memory.where, number)
+        self.landings.ranks[rank].over(part)
 
     def _pool_changed(self) -> None:
         self._ground.loop.after(0.0, self.life, self._use_freed_pages)

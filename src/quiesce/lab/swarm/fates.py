@@ -14,6 +14,7 @@ _UNIT = 1.0 / (1 << 53)
 LOSE, COPY, LATE, QUIESCED, UNKNOWN, UNKNOWN_LANDS, SLOW, DELAY, SPREAD, STRAY, EARLY_ACK, FOREIGN, TORN, HELD_UP = (
     range(14)
 )
+SERVED = 14
 KINDS = {
     LOSE: "lose",
     COPY: "copy",
@@ -28,7 +29,7 @@ KINDS = {
     SLOW: "land late",
     TORN: "report as landed, without one page,",
 }
-"""What may befall a message (the first seven) or a write, as replay files say it."""
+"""What may befall a message (the first seven), a write or a read, as replay files say it."""
 
 Key = tuple[int, ...]
 

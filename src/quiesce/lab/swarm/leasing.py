@@ -5,44 +5,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quiesce.errors import OutOfPages
-from quiesce.kv.allocator import Allocation, PageState
 from quiesce.kv.prefix_cache import Reader
-from quiesce.kv.runs import Pages
 from quiesce.lab.swarm import signs
 from quiesce.lab.swarm.batch import Batch
 from quiesce.lab.swarm.ground import Ground
+from quiesce.lab.swarm.landing import AnyPagesOfRank, Part
 from quiesce.lab.swarm.memory import Memory
 from quiesce.lab.swarm.submission import Submission
 from quiesce.lab.swarm.workload import Text
 from quiesce.worker.headroom import growth_pages, leaves_headroom
-from quiesce.worker.seats import Seats
 
 
 class Handoff:
-    """The leases of one attempt: pages and seat at every rank, and who shares what decode has already."""
+    """The memory of one attempt at every rank, and who shares what decode has already."""
 
-    __slots__ = ("held", "left", "lent", "own", "pages", "quarantined", "readers", "seats", "submission", "tags")
+    __slots__ = ("held", "left", "lent", "parts", "quarantined", "readers", "submission")
 
-    def __init__(
-        self, submission: Submission, allocations: list[Allocation], readers: list[Reader], seats: list[int]
-    ) -> None:
+    def __init__(self, submission: Submission, parts: list[Part], readers: list[Reader]) -> None:
         self.submission = submission
         self.readers = readers
-        self.seats = seats
         self.held = len(readers[0].pages)
-        self.tags = [each.tag for each in allocations]
-        self.own: list[Pages] = [each.pages for each in allocations]
-        self.pages: list[list[int]] = [each.pages.tolist() for each in allocations]
+        self.parts = parts
         self.lent: list[list[int]] = [each.pages.tolist() for each in readers]
-        self.left = len(allocations)
+        self.left = len(parts)
         self.quarantined = False
 
 
 class Leasing:
     """Of all ranks at once: they act on one decision."""
 
-    def __init__(self, ground: Ground, memories: list[Memory], batch: Batch, seats: list[Seats]) -> None:
-        self._ground, self._memories, self._batch, self._seats = ground, memories, batch, seats
+    def __init__(
+        self, ground: Ground, memories: list[Memory], batch: Batch, landings: Sequence[AnyPagesOfRank]
+    ) -> None:
+        self._ground, self._memories, self._batch, self._landings = ground, memories, batch, landings
         self._in_vain: tuple[object, ...] = ()
 
     def take(self, submission: Submission, under_way: Sequence[Submission]) -> Handoff | None:
@@ -52,25 +47,26 @@ class Leasing:
             self._batch.running,
             len(under_way),
             *[m.allocator.available_pages for m in self._memories],
+            *[landing.spare_pages for landing in self._landings],
         )
         if now == self._in_vain:
             return None  # as it was when it was tried in vain
         readers = self._read_prefix(submission.text)
         n_pages = len(submission.text.labels) - len(readers[0].pages)
-        taken: list[Allocation] = []
+        parts: list[Part] = []
         try:
-            for memory in self._memories:
+            for memory, landing in zip(self._memories, self._landings, strict=True):
                 if not self._may_take(memory, n_pages, submission, under_way):
                     raise OutOfPages(f"{n_pages} pages are wanted")
-                taken.append(memory.allocator.allocate(n_pages, submission.request, PageState.RESERVED))
+                parts.append(landing.take(n_pages, submission.request))
         except OutOfPages:
-            for memory, allocation in zip(self._memories, taken, strict=False):
-                memory.allocator.release(allocation.pages)
+            for landing, part in zip(self._landings, parts, strict=False):
+                landing.give_up(part)
             for reader in readers:
                 reader.leave()
             self._in_vain = now
             return None
-        return Handoff(submission, taken, readers, [seats.take() for seats in self._seats])
+        return Handoff(submission, parts, readers)
 
     def _read_prefix(self, text: Text) -> list[Reader]:
         """Ranks act on one decision: all share as much as the one that has least."""

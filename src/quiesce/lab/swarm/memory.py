@@ -112,7 +112,8 @@ class Memory:
     """`cells[slice][page]` is what lies there: each prefill rank writes a slice of its own of every page.
 
     `writers[page]` is the attempt that may have it written, 0 for none; `readers[page]` counts whoever reads it. `held`
-    are attempts whose request is over. It is `gone` with the life whose it was; only mutants give it an `heir`.
+    are attempts whose request is over. It is `gone` with the life whose it was; only mutants give it an `heir`. What is
+    `over` nobody reads, nor ever will: a segment whose hand-off has ended.
     `base` makes attempts and tags of one life unlike those of another.
     """
 
@@ -132,7 +133,7 @@ class Memory:
         self.readers = [0] * pages
         self.page_size = page_size
         self.held: set[int] = set()
-        self.gone = False
+        self.gone = self.over = False
 
     def put(self, pages: list[int], cells: list[Cell]) -> None:
         """The owner of this memory writes whole pages itself."""

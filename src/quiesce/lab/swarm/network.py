@@ -7,7 +7,20 @@ from typing import TYPE_CHECKING
 from quiesce.ids import Incarnation, Peer
 from quiesce.lab.swarm import fates, strays
 from quiesce.lab.swarm.ground import Ground, Tale
-from quiesce.protocol.messages import Abort, AbortAck, Bound, Committed, Done, Envelope, Fail, Fenced, Progress, Publish
+from quiesce.protocol.messages import (
+    Abort,
+    AbortAck,
+    Ask,
+    Bound,
+    Committed,
+    Done,
+    Envelope,
+    Fail,
+    Fenced,
+    Offer,
+    Progress,
+    Publish,
+)
 from quiesce.protocol.reasons import kind_of
 from quiesce.protocol.receiver_io import PeerReplaced, StreamLost
 from quiesce.protocol.sender_io import DecodeLost
@@ -16,10 +29,8 @@ if TYPE_CHECKING:
     from quiesce.lab.swarm.decode import DecodeWorker
     from quiesce.lab.swarm.prefill import PrefillWorker
 
-KIND_CODES: dict[type, int] = {
-    kind: number
-    for number, kind in enumerate((Publish, Bound, Progress, Done, Committed, Fail, Abort, AbortAck, Fenced))
-}
+KINDS = (Publish, Bound, Progress, Done, Committed, Fail, Abort, AbortAck, Fenced, Ask, Offer)
+KIND_CODES: dict[type, int] = {kind: number for number, kind in enumerate(KINDS)}
 DIAL_S = 0.05
 
 

@@ -54,6 +54,9 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
     slowest_write_s: float
     writes_torn: float = 0.0
     transport: Literal["stores", "network"]
+    transfer: Literal["push", "pull"] = "push"
+    landing: Literal["direct", "staged"] = "direct"
+    landing_pages: int = 0
     fence: bool
     fence_policy: Literal["quarantine", "fence"]
     quarantine_budget: float
@@ -104,6 +107,25 @@ class Parameters(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
+class Way(msgspec.Struct, frozen=True):
+    """How pages come to decode, whatever the seed says; "" leaves it to the seed. What is pulled lands directly."""
+
+    transfer: Literal["", "push", "pull"] = ""
+    landing: Literal["", "direct", "staged"] = ""
+
+    def taken_by(self, p: Parameters) -> Parameters:
+        transfer = self.transfer or p.transfer
+        landing = "direct" if transfer == "pull" else self.landing or p.landing
+        return msgspec.structs.replace(p, transfer=transfer, landing=landing)
+
+    def words(self) -> list[str]:
+        """As the command line says it."""
+        return [f"--{name} {said}" for name in self.__struct_fields__ if (said := getattr(self, name))]
+
+
+ANY = Way()
+
+
 def draw(seed: int) -> Parameters:
     """Everything from one seed. Small clusters and quiet faults are as likely as large and bad ones."""
     rng = random.Random(f"quiesce swarm {seed}")
@@ -113,6 +135,7 @@ def draw(seed: int) -> Parameters:
     parts: dict[str, Any] = {}
     parts |= _cluster(rng, ranks, page_size, longest) | _time(rng) | _messages(rng) | _processes(rng)
     parts |= _policies(rng) | _clients(rng, page_size, longest) | _strangeness(seed)
+    parts |= _way(seed, longest // page_size)
     return Parameters(seed=seed, **parts)
 
 
@@ -216,6 +239,17 @@ def _strangeness(seed: int) -> dict[str, Any]:
         "frames_held_up": rng.choice([0.0, 0.0, 0.1, 0.4]),
         "repeats": rng.choice([0.0, 0.0, 0.1, 0.4]),
         "patience_s": rng.choice([1.0, 1.0, 0.3, 0.05]),
+    }
+
+
+def _way(seed: int, pages: int) -> dict[str, Any]:
+    """How pages come to decode. By chance of its own, too: so requests and faults are the same either way."""
+    rng = random.Random(f"quiesce swarm {seed} way")
+    transfer, landing = rng.choice(["push", "push", "push", "pull", "pull"]), rng.choice(["direct", "staged"])
+    return {
+        "transfer": transfer,
+        "landing": "direct" if transfer == "pull" else landing,
+        "landing_pages": rng.choice([1, 1, 2, 4]) * pages,
     }
 
 

@@ -1,4 +1,4 @@
-"""A simulated prefill worker: the production sender machine of each rank, its door and its pages."""
+"""A simulated prefill worker: production's machine of each rank, its door, its pages; this file and `outlets` obey."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ import numpy as np
 from quiesce.errors import OutOfPages, RequestRejected
 from quiesce.ids import AttemptKey, Peer, RequestId
 from quiesce.kv.allocator import PageState
-from quiesce.kv.prefix_cache import Reader
-from quiesce.kv.prefix_tree import NO_PAGES
-from quiesce.kv.runs import Pages, unpack_runs
 from quiesce.lab.swarm import signs
 from quiesce.lab.swarm.ground import Ground, life_name, rank_name
+from quiesce.lab.swarm.job import Job
 from quiesce.lab.swarm.loop import Clocks, Life
 from quiesce.lab.swarm.memory import Memory
+from quiesce.lab.swarm.outlets import AnyOutlet, PullOutlet, PushOutlet
 from quiesce.lab.swarm.submission import OUT_OF_TIME, Submission
-from quiesce.lab.swarm.transport import Flight
-from quiesce.protocol import admission, sender
+from quiesce.protocol import admission
 from quiesce.protocol import sender_io as io
 from quiesce.protocol.admission import Limits
-from quiesce.protocol.messages import AbortAck, Done, Envelope, Failure, Fault
+from quiesce.protocol.messages import Envelope, Failure, Fault
 from quiesce.protocol.receiver_io import Proof
 from quiesce.protocol.record import SenderState
 from quiesce.worker.driver import Driver
+from quiesce.worker.outlet import PrefillInput
 from quiesce.worker.priority_queue import PriorityQueue
 from quiesce.worker.timers import backoff_s
 
@@ -35,25 +34,6 @@ if TYPE_CHECKING:
 NO_PREFIX = Failure("held_tokens_refused", "Decode says that it holds a prefix of no whole pages.", Fault.DECODE)
 NO_ROOM = Failure("pool_quarantined", "Pages in quarantine leave no room for this request.", Fault.PREFILL, 503)
 PROGRESS_S, PROGRESS_SHARE = 1.0, 0.25
-
-
-class Job:
-    """One request at one rank, from its door to the last proof about its source pages."""
-
-    __slots__ = (
-        *("cached", "computed", "computing", "held", "own", "pages", "places", "poisoned", "proof", "reader", "sent"),
-        *("stopped", "submission"),
-    )
-
-    def __init__(self, submission: Submission) -> None:
-        self.submission = submission
-        self.reader: Reader | None = None
-        self.own: Pages = NO_PAGES
-        self.pages: list[int] = []
-        self.places: dict[AttemptKey, list[int]] = {}
-        self.held = self.computed = self.sent = 0
-        self.cached = self.computing = self.poisoned = self.stopped = False
-        self.proof: Proof | None = None
 
 
 class PrefillRank:
@@ -68,26 +48,26 @@ class PrefillRank:
         audit = ground.checks if p.audited else None
         self.memory = Memory(title, worker.number, p.prefill_pages, p.page_size, 1, p.prefix_cache, audit)
         self.jobs: dict[RequestId, Job] = {}
-        self.poisoned_jobs = 0
+        self.aside_jobs = 0
         self._ground, self._cluster = ground, cluster
         self._queue: PriorityQueue[RequestId, Job] = PriorityQueue()
         self._computing: Job | None = None
+        self.outlet: AnyOutlet = (PullOutlet if cluster.pulls else PushOutlet)(ground, cluster, self)
         self._driver: Driver[SenderState, Any, Any] = Driver(
-            sender.start(self.me, p.window, p.batch_pages), sender.step, self._obey, self._record
+            self.outlet.first, self.outlet.step, self._obey, self._record
         )
         self._do: dict[type, Callable[[Any], None]] = {
             io.Reply: self._reply,
             io.StartCompute: self._start_compute,
             io.StopCompute: self._stop_compute,
-            io.Launch: self._launch,
             io.ReleaseSource: self._release_source,
             io.PrefillFailed: self._failed,
             io.CacheSource: self._cache_source,
             io.PrefillDone: self._done,
-            io.Poisoned: self._poisoned,
             io.StartSenderTimer: self._start_timer,
             io.StopSenderTimers: self._stop_timers,
             io.SenderIgnored: self._ignored,
+            **self.outlet.do,
         }
 
     # ------------------------------------------------------------ the machine
@@ -96,7 +76,7 @@ class PrefillRank:
     def state(self) -> SenderState:
         return self._driver.state
 
-    def feed(self, fact: io.SenderInput) -> None:
+    def feed(self, fact: PrefillInput) -> None:
         if not self.life.dead:
             self._driver.feed(fact)
 
@@ -108,13 +88,14 @@ class PrefillRank:
         if self._ground.story is not None:
             self._ground.tell_step(self.memory.where, fact, effects)
 
+    def hear(self, envelope: Envelope) -> None:
+        signs.heard_by_prefill(self._ground.marks, self.state, envelope)
+        self.outlet.hears(envelope)
+        self.feed(io.Heard(envelope))
+
     def _reply(self, effect: io.Reply) -> None:
         envelope = effect.envelope
-        if isinstance(envelope.body, (AbortAck, Done)):
-            key = AttemptKey(envelope.to, envelope.attempt)
-            what = "DONE" if isinstance(envelope.body, Done) else "ABORT_ACK"
-            about = self._ground.tale(envelope.to.incarnation, envelope.attempt).ask
-            self._ground.checks.no_early_ack.said(what, self._cluster.wire.of(self.me, key), self.name, about)
+        self.outlet.says(envelope)
         self._cluster.network.send(envelope, envelope.to.incarnation, self.me.incarnation, False)
 
     # ------------------------------------------------------------ requests
@@ -220,36 +201,27 @@ class PrefillRank:
     def _chunk(self, job: Job, pages: int, last: bool) -> None:
         first, job.sent = job.sent, job.sent + pages
         token = job.submission.ask.number % 1000 if last else -1
-        self.feed(io.ChunkComputed(job.submission.request, first, pages, last, token))
+        self.outlet.computed(job, first, pages, last, token)
 
-    # ------------------------------------------------------------ writes and sources
+    # ------------------------------------------------------------ sources
 
-    def _launch(self, effect: io.Launch) -> None:
-        life = effect.key.decode.incarnation
-        stream = self._cluster.network.stream(life, self.me.incarnation)
-        job = self.jobs.get(effect.request)
-        if stream is None or job is None or not job.pages:
-            self.feed(io.WriteSettled(effect.key, effect.write, io.Outcome.FAILED_QUIESCED))
-            return
-        memory = stream.decode.memories[effect.key.decode.rank]
-        places = job.places.get(effect.key)
-        if places is None:
-            places = job.places[effect.key] = unpack_runs(effect.lease.runs, memory.allocator.pages).tolist()
-        span = slice(effect.first_page, effect.first_page + effect.pages)
-        sources = job.pages[job.held :][span]
-        tale = self._ground.tale(life, effect.key.attempt)
-        flight = Flight(self, effect, memory, places[span], sources, tale)
-        self._cluster.wire.launch(flight, self.worker.index, stream.decode.index)
+    def lends(self, job: Job, key: AttemptKey) -> None:
+        """From now on decode may read its pages."""
+        self.aside_jobs += not job.is_aside
+        job.lent_to.add(key)
 
-    def settled(self, launch: io.Launch, outcome: io.Outcome) -> None:
-        self.feed(io.WriteSettled(launch.key, launch.write, outcome))
+    def takes_back(self, job: Job, key: AttemptKey) -> None:
+        """It may not any more."""
+        if key in job.lent_to:
+            job.lent_to.discard(key)
+            self.aside_jobs -= not job.is_aside
 
-    def _poisoned(self, effect: io.Poisoned) -> None:
-        self._ground.marks.hit("attempt poisoned")
+    def poison(self, key: AttemptKey) -> None:
+        """What has an unknown fate may read the source for ever."""
         for job in self.jobs.values():
-            if effect.key in job.places and job.reader is not None and not job.poisoned:
+            if key in job.places and job.reader is not None and not job.poisoned:
+                self.aside_jobs += not job.is_aside
                 job.poisoned = True
-                self.poisoned_jobs += 1
                 self.memory.allocator.mark(job.own, PageState.QUARANTINED)
                 job.reader.condemn()
         self._cluster.quarantined(self.worker)
@@ -257,8 +229,7 @@ class PrefillRank:
     def _cache_source(self, effect: io.CacheSource) -> None:
         job = self.jobs[effect.request]
         text = job.submission.text
-        landed = not self._cluster.wire.reading(self, effect.request, tuple(job.places))
-        self._ground.checks.no_poison.cached(landed, self.name, job.submission.ask.number)
+        self._ground.checks.no_poison.cached(self.outlet.may_cache(job), self.name, job.submission.ask.number)
         job.cached = True
         if job.reader is not None and job.pages:
             pages = np.array(job.pages, np.int32)
@@ -267,7 +238,7 @@ class PrefillRank:
     def _release_source(self, effect: io.ReleaseSource) -> None:
         checks, job = self._ground.checks, self.jobs[effect.request]
         checks.once.released(self.me.incarnation, effect.request, self.me.rank)
-        reading = self._cluster.wire.reading(self, effect.request, tuple(job.places))
+        reading = self._cluster.air.reading(self, effect.request, tuple(job.places))
         checks.no_wild_read.released(reading, self.name, job.submission.ask.number)
         self._ground.marks.hit(f"source released {effect.proof}")
         job.proof = effect.proof
@@ -275,8 +246,11 @@ class PrefillRank:
             self._free(job, effect.proof)
 
     def _free(self, job: Job, proof: Proof) -> None:
+        before = self.worker.queued
         del self.jobs[job.submission.request]
-        self.poisoned_jobs -= job.poisoned
+        self.aside_jobs -= job.is_aside
+        job.lent_to.clear()
+        self._cluster.queue_changed(before, self.worker.queued)
         self._queue.remove(job.submission.request)
         if job.reader is not None:
             job.reader.leave()
@@ -327,9 +301,7 @@ class PrefillWorker:
         self._done: dict[RequestId, set[int]] = {}
 
     def hear(self, envelope: Envelope) -> None:
-        rank = self.ranks[envelope.to.rank]
-        signs.heard_by_prefill(self._ground.marks, rank.state, envelope)
-        rank.feed(io.Heard(envelope))
+        self.ranks[envelope.to.rank].hear(envelope)
 
     def submit(self, submission: Submission) -> None:
         """The router's half came."""
@@ -392,9 +364,12 @@ class PrefillWorker:
 
     @property
     def queued(self) -> int:
-        """Requests that wait or are at work here; in quarantine nobody waits for a turn."""
-        return len(self.ranks[0].jobs) - self.ranks[0].poisoned_jobs
+        """Requests that wait or are at work here; lent or in quarantine nobody waits for a turn."""
+        return len(self.ranks[0].jobs) - self.ranks[0].aside_jobs
 
     @property
     def memories(self) -> list[Memory]:
         return [rank.memory for rank in self.ranks]
+
+    pools = memories
+    """All memory whose pages are counted."""

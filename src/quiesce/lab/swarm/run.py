@@ -16,7 +16,7 @@ from quiesce.lab.swarm.checkers import Violation
 from quiesce.lab.swarm.cluster import LOOK_EVERY, Cluster
 from quiesce.lab.swarm.faults import Fault
 from quiesce.lab.swarm.ground import Ground
-from quiesce.lab.swarm.parameters import Parameters, draw
+from quiesce.lab.swarm.parameters import ANY, Parameters, Way, draw
 from quiesce.lab.swarm.without import NOTHING, Without
 from quiesce.lab.swarm.workload import Ask
 
@@ -25,6 +25,7 @@ SLICE_S = 5.0
 
 EXCLUDED = (
     "the executors of the worker processes (their decisions are repeated here, their code is not run)",
+    "staged landing's thread (its pages' code is run), and a decode worker whose name another takes while it lives",
     "threads, asyncio, sockets, frames' bytes, processes and signals",
     "memory ordering, torn pages and the metadata slot (a page lands whole, with its tag)",
     "transport libraries, devices, kernels and the engine's arithmetic (a page holds a label, not a context)",
@@ -63,9 +64,9 @@ class Outcome(msgspec.Struct):
     story: tuple[str, ...] = ()
 
 
-def plan_of(seed: int, seconds: float, trace: Path | None = None) -> Plan:
-    """The plan that a seed decides."""
-    p = draw(seed)
+def plan_of(seed: int, seconds: float, trace: Path | None = None, way: Way = ANY) -> Plan:
+    """The plan that a seed decides, but for what `way` does."""
+    p = way.taken_by(draw(seed))
     asks = workload.synthesize(p, seconds) if trace is None else workload.from_trace(trace, p, seconds)
     return Plan(p, seconds, asks, faults.schedule(p, seconds))
 

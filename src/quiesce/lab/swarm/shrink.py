@@ -23,7 +23,13 @@ SIMPLER: tuple[tuple[str, Any], ...] = (
     *(("decode_ranks", n) for n in (1, 2)),
     *(("prefix_cache", False), ("audited", False), ("ordered", True), ("bursts", False), ("pace_spread", 0.0)),
     *(("batch_pages", 0), ("retries", 0), ("room_bits", 63), ("per_minute", 0), ("tenants", 1)),
-    *(("fence_policy", "quarantine"), ("on_disconnect", "abort"), ("window", 1), ("max_running", 2)),
+    *(
+        ("landing", "direct"),
+        ("fence_policy", "quarantine"),
+        ("on_disconnect", "abort"),
+        ("window", 1),
+        ("max_running", 2),
+    ),
 )
 """What is tried in the place of what was drawn, in this order."""
 

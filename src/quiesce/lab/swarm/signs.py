@@ -11,10 +11,21 @@ from quiesce.lab.swarm.marks import Marks
 from quiesce.lab.swarm.memory import Memory
 from quiesce.lab.swarm.workload import Text
 from quiesce.protocol import receiver_rules, sender_rules
-from quiesce.protocol.attempt import Destination, Phase
-from quiesce.protocol.messages import Abort, AbortAck, Done, Envelope, Failure, Progress, Publish
+from quiesce.protocol.attempt import Destination, Phase, PullState
+from quiesce.protocol.messages import (
+    Abort,
+    AbortAck,
+    Ask,
+    Committed,
+    Done,
+    Envelope,
+    Failure,
+    Offer,
+    Progress,
+    Publish,
+)
 from quiesce.protocol.receiver_io import Proof, Timer, TimerFired
-from quiesce.protocol.record import RecordPhase, SenderState
+from quiesce.protocol.record import Record, RecordPhase, SenderState
 from quiesce.protocol.sender_io import SenderTimer, SenderTimerFired
 
 if TYPE_CHECKING:
@@ -25,6 +36,8 @@ IGNORED = {
     ("abort_ack", "late"): "late ack ignored",
     ("abort_ack", "duplicate"): "duplicate ack ignored",
     ("publish", "closed"): "PUBLISH refused as closed",
+    ("ask", "closed"): "ASK refused as closed",
+    ("offer", "duplicate"): "OFFER heard twice",
 }
 ENDED = (RecordPhase.ACKED, RecordPhase.DONE, RecordPhase.TOMBSTONE)
 
@@ -43,11 +56,19 @@ def ignored(marks: Marks, kind: str, reason: str) -> None:
 
 def heard_by_decode(marks: Marks, state: Any, envelope: Envelope) -> None:
     attempt = state.attempts.get(envelope.attempt)
-    if attempt is None or envelope.to.incarnation != state.incarnation or envelope.sender not in attempt.grants:
+    if envelope.to.incarnation != state.incarnation:
+        return
+    if attempt is None and isinstance(envelope.body, Offer) and receiver_rules.is_minted(state, envelope.attempt):
+        marks.hit("OFFER of what is over")
+    if attempt is None or envelope.sender not in attempt.grants:
         return
     match envelope.body:
         case Done() if receiver_rules.is_held(attempt) and _there(envelope) not in attempt.done:
             marks.hit("late DONE proves")
+        case Offer() if receiver_rules.is_held(attempt):
+            marks.hit("OFFER after decode gave up")
+        case Abort() if receiver_rules.is_under_way(attempt):
+            marks.hit("ABORT of a loan ends an attempt")
         case Progress() if attempt.phase is Phase.PUBLISHED and attempt.bound:
             marks.hit("PROGRESS restarts the clock")
         case AbortAck() if attempt.phase is Phase.QUARANTINED and _there(envelope) not in attempt.acked:
@@ -63,24 +84,34 @@ def heard_by_prefill(marks: Marks, state: SenderState, envelope: Envelope) -> No
         return
     record = state.records.get(AttemptKey(envelope.sender, envelope.attempt))
     match envelope.body:
-        case Publish() if record is None:
-            _announced(marks, state, envelope.body)
-        case Publish() if record is not None and record.phase in ENDED:
-            marks.hit("PUBLISH refused by tombstone")
-        case Publish() if record is not None and sender_rules.is_active(record):
-            marks.hit("BOUND for a copied PUBLISH")
+        case Publish() | Ask() as body:
+            _asked(marks, state, record, body)
         case Abort() if record is None:
             marks.hit("ABORT of an unknown attempt")
         case Abort() if record is not None and record.phase is RecordPhase.ACKED:
             marks.hit("ABORT acked again")
+        case AbortAck() if record is None:
+            marks.hit("ABORT_ACK of an unknown attempt")
+        case Committed() if record is not None and record.phase is RecordPhase.ABORTED:
+            marks.hit("COMMITTED after the loan was withdrawn")
 
 
-def _announced(marks: Marks, state: SenderState, body: Publish) -> None:
+def _asked(marks: Marks, state: SenderState, record: Record | None, body: Publish | Ask) -> None:
+    word = "PUBLISH" if isinstance(body, Publish) else "ASK"
+    if record is None:
+        _announced(marks, state, body, word)
+    elif record.phase in ENDED:
+        marks.hit(f"{word} refused by tombstone")
+    elif sender_rules.is_active(record):
+        marks.hit(f"BOUND for a copied {word}")
+
+
+def _announced(marks: Marks, state: SenderState, body: Publish | Ask, word: str) -> None:
     meeting = (body.room, body.digest)
     if meeting in state.given_up:
-        marks.hit("request given up before PUBLISH")
+        marks.hit(f"request given up before {word}")
     elif not any(request.meeting == meeting for request in state.requests.values()):
-        marks.hit("PUBLISH before its request")
+        marks.hit(f"{word} before its request")
     if any(request.room == body.room and request.digest != body.digest for request in state.requests.values()):
         marks.hit("equal rooms at once")
 
@@ -92,18 +123,25 @@ def decode_clock(marks: Marks, state: Any, fact: TimerFired) -> None:
     if receiver_rules.is_held(attempt):
         marks.hit("ABORT sent again")
     elif attempt.phase is Phase.PUBLISHED and receiver_rules.to_publish(attempt):
-        marks.hit("PUBLISH sent again")
+        marks.hit("ASK sent again" if isinstance(attempt, PullState) else "PUBLISH sent again")
 
 
 def prefill_clock(marks: Marks, state: SenderState, fact: SenderTimerFired) -> None:
     match fact.timer, fact.subject:
         case SenderTimer.ORPHAN, _:
-            marks.hit("orphan PUBLISH timed out")
+            marks.hit("orphan PUBLISH or ASK timed out")
         case SenderTimer.REQUEST, _:
-            marks.hit("request without PUBLISH timed out")
+            marks.hit("request without PUBLISH or ASK timed out")
         case SenderTimer.RESEND, AttemptKey() as key if key in state.records:
-            poisoned = state.records[key].poisoned
-            marks.hit("FAIL{poisoned} sent again" if poisoned else "DONE sent again")
+            marks.hit(f"{_repeated(state.records[key])} sent again")
+        case SenderTimer.LENT, AttemptKey() as key if key in state.records:
+            marks.hit("loan timed out")
+
+
+def _repeated(record: Record) -> str:
+    if sender_rules.is_lent(record):
+        return "OFFER" if record.phase is RecordPhase.OFFERED else "ABORT of a loan"
+    return "FAIL{poisoned}" if record.poisoned else "DONE"
 
 
 def handoff_failed(ground: Ground, worker: DecodeWorker, number: Attempt, failure: Failure) -> None:
@@ -113,13 +151,19 @@ def handoff_failed(ground: Ground, worker: DecodeWorker, number: Attempt, failur
     if attempt is not None and not attempt.bound:
         ground.marks.hit("abort before BOUND")
     if worker.has_flights(number):
-        ground.marks.hit("abort with writes in flight")
+        moved = "reads" if isinstance(attempt, PullState) else "writes"
+        ground.marks.hit(f"abort with {moved} in flight")
 
 
-def released(marks: Marks, quarantined: bool, proof: Proof) -> None:
-    marks.hit(f"released {proof}")
-    if quarantined and proof is Proof.FENCED:
-        marks.hit("quarantine released by the writer's death")
+def released(ground: Ground, quarantined: bool, proof: Proof) -> None:
+    ground.marks.hit(f"released {proof}")
+    if not quarantined:
+        return
+    if ground.p.transfer == "pull":
+        fenced = proof is Proof.FENCED
+        ground.marks.hit(f"quarantine released by {'the closed endpoint' if fenced else 'the end of a read'}")
+    elif proof is Proof.FENCED:
+        ground.marks.hit("quarantine released by the writer's death")
 
 
 def shared(ground: Ground, memory: Memory, reader: Reader, text: Text, who: str) -> None:

@@ -1,7 +1,8 @@
 """`python -m quiesce.transport.conformance [--record FILE] [BACKEND ...]`: all that can run here when none is named.
 
 A backend that is being written is named `package.module:ATTRIBUTE`, one over TLS `tcp+tls=DIR`, with the certificates
-that `quiesce certs DIR` makes. FILE takes what was seen, for docs/conformance.md.
+that `quiesce certs DIR` makes, one that lends each lease memory of its own `shm+segments`. FILE takes what was seen,
+for docs/conformance.md.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from quiesce.errors import ConfigurationError
 from quiesce.transport import registry
-from quiesce.transport.conformance.candidates import candidate, trial_of
+from quiesce.transport.conformance.candidates import candidate, segments_of, trial_of
 from quiesce.transport.conformance.record import encode, record_of
 from quiesce.transport.conformance.report import Report, Seen, conformance, promised, title
 
@@ -56,6 +57,8 @@ def _all(directory: Path) -> Iterator[str]:
         backend = registry.backend(name)
         if not backend.missing():
             yield name
+        if not backend.missing() and backend.segmented:
+            yield segments_of(name)
         if not backend.missing() and backend.secured:
             try:
                 yield trial_of(name, directory / name)

@@ -13,18 +13,22 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from quiesce.ids import Incarnation, PageTag, Peer
-from quiesce.kv.storage import Pool
+from quiesce.kv.storage import Pool, segment_of
 from quiesce.transport.conformance.calls import MOST_BYTES, Answer, Call
 from quiesce.transport.conformance.candidates import candidate
+from quiesce.transport.conformance.guard import Canaries, bytes_at, fresh_memory, surrounded
 from quiesce.transport.conformance.patterns import digest, fill, layout_of, page_pattern, shuffled
+from quiesce.transport.conformance.pulse import Pulse
+from quiesce.transport.conformance.segmented import LeaseByLease
 from quiesce.transport.contract import Metadata, Receiver, Sender, Target, Write
 from quiesce.transport.pulling import Lender, Puller
 
@@ -33,9 +37,23 @@ RESTING_LOOKS = 8
 
 
 class PoolActor:
-    """Owns a pool. `image` is a digest of every byte, tag and metadata word."""
+    """Owns a pool. `image` is a number that is another one once any byte, tag or metadata word was found changed."""
 
     _pool: Pool
+    _kept: tuple[npt.NDArray[np.uint64], ...] = ()
+    _image = 0
+    _guarded = False
+    _beside: tuple[int, ...] = ()
+
+    def between_guards(self) -> None:
+        """The pool that is made next has mappings of nobody's around it."""
+        self._guarded = True
+
+    def _made(self, make: Callable[[], Pool]) -> Pool:
+        if not self._guarded:
+            return make()
+        pool, self._beside = surrounded(make)
+        return pool
 
     def fill(self, seed: int) -> None:
         fill(self._pool, seed)
@@ -50,14 +68,51 @@ class PoolActor:
     def metadata(self, slot: int) -> list[int]:
         return [int(word) for word in self._pool.metadata[slot]]
 
-    def image(self) -> bytes:
-        return digest(self._pool.page_view()) + digest(self._pool.tags) + digest(self._pool.metadata)
+    def image(self) -> int:
+        """Compared with a copy: that takes a fifth of what a digest takes."""
+        words = self._pool.page_view().view(np.uint64), self._pool.tags, self._pool.metadata
+        if not self._kept or not all(map(np.array_equal, words, self._kept)):
+            self._kept = tuple(each.copy() for each in words)
+            self._image += 1
+        return self._image
 
     def has_begun(self, page: int) -> bool:
         """Whether any byte of `page` has changed from the zeros of a fresh pool, waiting for it."""
         while not self._pool.page_view()[page].any():
             os.sched_yield()
         return True
+
+    def clear(self, pages: list[int]) -> None:
+        self._pool.page_view()[pages] = 0
+
+    def guard(self) -> bytes:
+        """Put canaries beside the pool; their image."""
+        self._canaries = Canaries(self._pool, self._beside)
+        return self._canaries.image()
+
+    def canaries(self) -> bytes:
+        return self._canaries.image()
+
+    def beat(self, fds: Sequence[int]) -> None:
+        """Count there from now on, in a thread."""
+        Pulse(fds[0]).start()
+
+    def hear(self, fds: Sequence[int]) -> None:
+        self._heard = Pulse(fds[0])
+
+    def watch_landing(self, first: int, last: int) -> tuple[int, int]:
+        """How often this thread looked from the first byte of page `first` on while page `last` had none.
+
+        And how far the other process counted meanwhile: by the last such look at most, so surely beside the copy.
+        """
+        self.has_begun(first)
+        began = beats = self._heard.beats
+        looks, ending = 0, self._pool.page_view()[last]
+        while True:
+            now = self._heard.beats
+            if ending.any():
+                return looks, beats - began
+            looks, beats = looks + 1, now
 
     def cpu_s(self) -> float:
         return time.process_time()
@@ -111,7 +166,7 @@ class WatchingActor(PoolActor):
         self._loop.run_until_complete(self._until_told(most_s))
         return len(self._dead)
 
-    def image_once_dead(self, most_s: float) -> tuple[int, bytes]:
+    def image_once_dead(self, most_s: float) -> tuple[int, int]:
         """As `await_dead`, and what the pool was at that moment: who asks afterwards comes too late."""
         return self.await_dead(most_s), self.image()
 
@@ -138,7 +193,7 @@ class LaunchingActor(PoolActor):
 
     def wait(self, count: int, timeout_s: float) -> list[tuple[int, str, str]]:
         """Completions until there are `count`, or for `timeout_s`: (id, outcome, error)."""
-        done: list[tuple[int, str, str]] = []
+        done = self._ends()
         until_s = time.monotonic() + timeout_s
         while len(done) < count and (left_s := until_s - time.monotonic()) > 0:
             select.select([self.side.completion_fd], [], [], left_s)
@@ -168,8 +223,9 @@ class ReceiverActor(WatchingActor):
     def open(self, backend: str, page_bytes: int, pages: int, slots: int, port: int) -> int:
         made = candidate(backend)
         make = Pool.shared if made.shared_pool else Pool.private
-        self._pool = make(layout_of(page_bytes), pages, slots)
+        self._pool = self._made(lambda: make(layout_of(page_bytes), pages, slots))
         self._receiver = made.receiver(self._pool, "127.0.0.1", port)
+        self._look()
         return int(getattr(self._receiver, "port", 0))
 
     @property
@@ -178,9 +234,36 @@ class ReceiverActor(WatchingActor):
 
     def arm(self, tag: int, pages: list[int], slot: int) -> None:
         self._receiver.arm(PageTag(tag), np.array(pages, np.int32), slot)
+        self._look()
 
     def arm_all(self, tag: int) -> None:
         self._receiver.arm(PageTag(tag), np.arange(self._pool.pages, dtype=np.int32), 0)
+        self._look()
+
+    def disarm(self, tag: int) -> None:
+        self._receiver.disarm(PageTag(tag))
+
+    def reclaim(self, tag: int) -> None:
+        """The lease is over, by a fence: its memory is somebody else's."""
+        if isinstance(self._receiver, LeaseByLease):
+            self._receiver.reclaim(PageTag(tag))
+        self._look()
+
+    def slots(self) -> int:
+        return self._pool.slots
+
+    def use_again(self) -> None:
+        """Fresh memory in the place of the pool, whose mapping is gone."""
+        n_bytes = segment_of(self._pool.layout, self._pool.pages, self._pool.slots).n_bytes
+        self._fresh = fresh_memory(self._pool.base_address, n_bytes), n_bytes
+
+    def is_untouched(self) -> bool:
+        return not bytes_at(*self._fresh).strip(b"\0")
+
+    def _look(self) -> None:
+        """Where a receiver lends memory of its own, that is decode's."""
+        if isinstance(self._receiver, LeaseByLease):
+            self._pool, self._beside = self._receiver.memory, ()
 
     def wrongly_shuffled(self, seed: int, tag: int) -> int:
         """How many pages do not hold what `launch_shuffled` sent there, or do not bear its tag."""
@@ -219,7 +302,7 @@ class WriterActor(LaunchingActor):
         self._sender.close_target(self._target)
 
 
-OPENS = frozenset({"open_target", "open_source"})
+OPENS = frozenset({"open_target", "open_source", "beat", "hear"})
 """Calls that take descriptors."""
 
 

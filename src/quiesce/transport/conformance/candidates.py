@@ -1,6 +1,7 @@
 """The backend under test: one that the registry knows, or `package.module:ATTRIBUTE` of one that is being written.
 
 `tcp+tls=DIR` is `tcp` over TLS, with the certificates of `prefill-0` and `decode-0` that `quiesce certs DIR` makes.
+`shm+segments` is `shm` as `--landing staged` has it: each lease lands in memory of its own.
 """
 
 from __future__ import annotations
@@ -12,10 +13,13 @@ from msgspec.structs import replace
 
 from quiesce.errors import ConfigurationError
 from quiesce.transport import registry
+from quiesce.transport.conformance.segmented import LeaseByLease
 from quiesce.transport.registry import Backend, secured_name
+from quiesce.transport.shm_segments import SegmentReceiver
 from quiesce.trust.contexts import load_tls
 
 _OVER = secured_name("") + "="
+_SEGMENTS = "+segments"
 _BOTH = WRITER, READER = "prefill-0", "decode-0"
 
 
@@ -31,6 +35,25 @@ def trial_of(name: str, directory: Path) -> str:
     return f"{name}{_OVER}{directory}"
 
 
+def segments_of(name: str) -> str:
+    """`name` with a segment for each lease, as `candidate` knows it."""
+    return f"{name}{_SEGMENTS}"
+
+
+def _segmented(name: str) -> Backend:
+    over = registry.backend(name)
+    if over.segmented is not SegmentReceiver:
+        raise ConfigurationError([f"{name} lends no segments"])
+    return replace(
+        over,
+        name=segments_of(name),
+        receiver=lambda pool, _host, _port: LeaseByLease(pool),
+        fence="whoever writes late writes into memory that nobody reads",
+        segmented=None,
+        lease_bound=True,
+    )
+
+
 def _secured(name: str, directory: str) -> Backend:
     secured = registry.backend(name).secured
     if secured is None:
@@ -44,6 +67,8 @@ def candidate(name: str) -> Backend:
     """Raises ConfigurationError when there is no such backend."""
     if _OVER in name:
         return _secured(*name.split(_OVER, 1))
+    if name.endswith(_SEGMENTS):
+        return _segmented(name.removesuffix(_SEGMENTS))
     module, _, attribute = name.partition(":")
     if not attribute:
         return registry.backend(name)

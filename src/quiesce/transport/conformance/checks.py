@@ -9,6 +9,11 @@ import time
 from collections.abc import Callable
 
 from quiesce.errors import PeerUnusable
+from quiesce.transport.conformance.closing_checks import (
+    a_closed_receiver_s_memory_may_be_used_again,
+    after_the_lender_s_close_nothing_is_read,
+    after_the_receiver_s_close_no_byte_changes,
+)
 from quiesce.transport.conformance.expectation import (
     FENCE_S,
     IN_FLIGHT,
@@ -23,8 +28,17 @@ from quiesce.transport.conformance.expectation import (
     expect,
     expect_idle,
 )
+from quiesce.transport.conformance.guard_checks import (
+    what_lies_beside_the_pool_stays_as_it_is,
+    what_lies_beside_the_reader_s_pool_stays_as_it_is,
+)
+from quiesce.transport.conformance.lease_checks import what_no_lease_permits_is_not_written
 from quiesce.transport.conformance.pull_checks import PULL
-from quiesce.transport.conformance.stage import SLOTS, TAG, Stage, stage
+from quiesce.transport.conformance.python_checks import (
+    python_goes_on_while_pages_are_read,
+    python_goes_on_while_pages_are_written,
+)
+from quiesce.transport.conformance.stage import TAG, Stage, stage
 
 WORDS = [TAG, 5, 3, 12, 2**64 - 1, 0, 0, 0]
 MANY_S = 600.0
@@ -32,14 +46,14 @@ MANY_S = 600.0
 
 def bytes_land_where_told_and_nowhere_else(backend: str) -> str:
     with stage(backend) as on:
-        source, target = [3, 4, 5, 0, 23], [30, 31, 7, 8, 0]
-        on.arm(target, slot=2)
-        on.launch(1, source, target, [2, *WORDS])
+        source, target, slot = [3, 4, 5, 0, 23], [30, 31, 7, 8, 0], on.slots - 1
+        on.arm(target, slot)
+        on.launch(1, source, target, [slot, *WORDS])
         ends = on.ends(1)
         expect(ends[0][1] == LANDED, ends)
         expect(all(on.holds(target, 1, source)), "bytes differ from the source")
         expect(on.receiver.call("tags", target) == [TAG] * 5, "tags are missing")
-        expect(on.receiver.call("metadata", 2) == WORDS, "metadata differ")
+        expect(on.receiver.call("metadata", slot) == WORDS, "metadata differ")
         others = [page for page in on.all_pages() if page not in target]
         expect(set(on.receiver.call("tags", others)) == {0}, "a page was stamped that nobody named")
         zeros = set(on.receiver.call("pages", others))
@@ -54,7 +68,7 @@ def what_lies_outside_is_refused_whole(backend: str) -> str:
         wrong = [([32], [0]), ([0, 1], [0, 32]), ([0, -1], [0, 1]), ([0], [-1]), ([0, 1], [0])]
         for id_, (source, target) in enumerate(wrong):
             on.launch(id_, source, target)
-        on.launch(90, [0], [0], [SLOTS, *WORDS])
+        on.launch(90, [0], [0], [on.slots, *WORDS])
         outcomes = on.outcomes(len(wrong) + 1)
         expect(set(outcomes.values()) == {QUIESCED} and len(outcomes) == len(wrong) + 1, outcomes)
         expect(on.image() == before, "something was changed all the same")
@@ -188,7 +202,7 @@ def an_old_write_never_lands_in_a_later_life(backend: str) -> str:
         on.receiver.kill()
         later = type(on.receiver)("receiver")
         try:
-            later.call("open", backend, LARGE_PAGE_BYTES, LARGE_PAGES, SLOTS, on.port)
+            later.call("open", backend, LARGE_PAGE_BYTES, LARGE_PAGES, on.slots, on.port)
             later.call("arm", TAG, on.all_pages(), 0)
             before = later.call("image")
             on.launch(2, on.all_pages(), on.all_pages())
@@ -207,13 +221,15 @@ def after_a_fence_no_byte_changes(backend: str) -> str:
         on.launch(1, on.all_pages(), on.all_pages())
         on.receiver.call("has_begun", 0)
         by_lease = on.receiver.call("revoke", TAG)
-        if not by_lease:
+        if by_lease:
+            on.receiver.call("reclaim", TAG)
+        else:
             on.receiver.call("kill")
             told = on.receiver.call("await_dead", FENCE_S)
             expect(told == 1, f"the fence was told {told} times")
         image = on.image()
         _write_after_a_fence(on)
-        expect(all(on.image() == image for _ in range(8)), "bytes changed after the fence")
+        expect(on.stays(image), "bytes changed after the fence")
     return "by lease, at no cost to others" if by_lease else "by the writer's death"
 
 
@@ -244,7 +260,7 @@ def a_dead_writer_s_bytes_end_at_its_fence(backend: str) -> str:
         (told, image), _ = on.receiver.answer()
         expect(told == 1, f"the fence was told {told} times")
         on.receiver.call("let_others_run", FENCE_S)
-        expect(all(on.image() == image for _ in range(8)), "bytes changed after the fence was told")
+        expect(on.stays(image), "bytes changed after the fence was told")
     return "nothing had arrived" if image == before else "bytes had arrived before the fence"
 
 
@@ -264,12 +280,15 @@ def idle_costs_nothing(backend: str) -> str:
 ALWAYS: tuple[Check, ...] = (
     bytes_land_where_told_and_nowhere_else,
     what_lies_outside_is_refused_whole,
+    what_lies_beside_the_pool_stays_as_it_is,
     one_bad_write_fails_alone,
     landed_means_visible,
     every_completion_comes_once,
     many_small_pages,
     a_killed_receiver_hangs_nobody,
     an_old_write_never_lands_in_a_later_life,
+    a_closed_receiver_s_memory_may_be_used_again,
+    python_goes_on_while_pages_are_written,
     idle_costs_nothing,
 )
 """Conditions of entry."""
@@ -279,7 +298,14 @@ PROVES: dict[str, tuple[Check, ...]] = {
     "source_fence": (a_closed_sender_reads_no_source, a_closed_sender_reads_nothing_for_an_unknown_end),
     "fence": (after_a_fence_no_byte_changes, a_dead_writer_s_bytes_end_at_its_fence),
     "bounds_checked": (what_lies_outside_is_refused_whole,),
-    "pull": PULL,
+    "lease_bound": (what_no_lease_permits_is_not_written,),
+    "close_fence": (after_the_receiver_s_close_no_byte_changes,),
+    "pull": (
+        *PULL,
+        what_lies_beside_the_reader_s_pool_stays_as_it_is,
+        python_goes_on_while_pages_are_read,
+        after_the_lender_s_close_nothing_is_read,
+    ),
 }
 """Capability to the checks on which it rests. What no check can see (authenticated, zero_copy) is as declared."""
 

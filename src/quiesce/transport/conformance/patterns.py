@@ -37,7 +37,11 @@ def shuffled(pages: int) -> npt.NDArray[np.int32]:
 
 def digest(data: npt.NDArray[Any]) -> bytes:
     """Of the bytes at one moment: copied first, faster than a thread that goes on placing them."""
-    return hashlib.blake2b(data.tobytes(), digest_size=DIGEST_BYTES).digest()
+    return digest_of_bytes(data.tobytes())
+
+
+def digest_of_bytes(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
 
 
 @functools.cache

@@ -41,7 +41,7 @@ class PullerActor(LaunchingActor):
         puller = candidate(backend).puller
         if puller is None:
             raise UsageError(f"{backend} has no puller")
-        self._pool = Pool.private(layout_of(page_bytes), pages, 1)
+        self._pool = self._made(lambda: Pool.private(layout_of(page_bytes), pages, 1))
         self._puller = puller(self._pool, 1, call_deadline_s)
 
     @property

@@ -123,7 +123,8 @@ def after_a_revocation_the_source_may_be_used_again(backend: str) -> str:
             on.lender.call("fill", 2)
             on.puller.go_on()
             outcomes = on.outcomes(1)
-            expect(on.holds_any(2) == 0, f"{on.holds_any(2)} pages of the source as it was after the revocation")
+            later = on.holds_any(2)
+            expect(later == 0, f"{later} pages of the source as it was after the revocation")
             landed = outcomes == {1: LANDED}
             expect(not landed or on.holds_any(1) == on.n_pages, f"{outcomes}, but not all of it is there")
             expect(landed == any(on.puller.call("tags", on.all_pages()[1:])), "tags do not say how it ended")

@@ -17,11 +17,15 @@ NOT_OFFERED = "it offers no pull"
 class PullStage(Scene):
     """A lender whose source holds pattern 1, a puller with a fresh pool of zeros, joined."""
 
-    def __init__(self, backend: str, *, page_bytes: int, pages: int, call_deadline_s: float) -> None:
+    def __init__(
+        self, backend: str, *, page_bytes: int, pages: int, call_deadline_s: float, guarded: bool = False
+    ) -> None:
         self.lender, self.puller = Actor("lender"), Actor("puller")
         super().__init__(self.puller, self.puller, page_bytes, pages)
         self.port = self.lender.call("open", backend, page_bytes, pages, 0)
         self.lender.call("fill", 1)
+        if guarded:
+            self.puller.call("between_guards")
         self.puller.call("open", backend, page_bytes, pages, call_deadline_s)
         self.join()
 
@@ -61,11 +65,12 @@ class PullStage(Scene):
 
 @contextlib.contextmanager
 def pull_stage(
-    backend: str, *, page_bytes: int = 4096, pages: int = 32, call_deadline_s: float = 60.0
+    backend: str, *, page_bytes: int = 4096, pages: int = 32, call_deadline_s: float = 60.0, guarded: bool = False
 ) -> Iterator[PullStage]:
+    """`guarded`: the puller's pool has mappings of nobody's around it (`guard`)."""
     if candidate(backend).lender is None:
         raise PeerUnusable(NOT_OFFERED)
-    made = PullStage(backend, page_bytes=page_bytes, pages=pages, call_deadline_s=call_deadline_s)
+    made = PullStage(backend, page_bytes=page_bytes, pages=pages, call_deadline_s=call_deadline_s, guarded=guarded)
     try:
         yield made
     finally:

@@ -10,6 +10,7 @@ import msgspec
 from quiesce.errors import QuiesceError
 from quiesce.transport.conformance.candidates import candidate
 from quiesce.transport.conformance.checks import ALWAYS, PROVES, Check
+from quiesce.transport.registry import Backend
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -19,6 +20,14 @@ class Seen(msgspec.Struct, frozen=True):
     holds: bool
     detail: str
     seconds: float
+
+
+def claimed(backend: Backend) -> frozenset[str]:
+    """What it declares of itself: capabilities, and of the rest what a check can see."""
+    capabilities = backend.capabilities
+    names = {name for name in capabilities.__struct_fields__ if getattr(capabilities, name)}
+    besides = {"close_fence": backend.close_fence, "lease_bound": backend.lease_bound}
+    return frozenset(names | {name for name, holds in besides.items() if holds})
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -46,8 +55,8 @@ def promised(backend: str) -> tuple[Check, ...]:
 
     Raises ConfigurationError for a name that the registry does not know.
     """
-    declared = candidate(backend).capabilities
-    proving = (check for name, checks in PROVES.items() if getattr(declared, name) for check in checks)
+    declared = claimed(candidate(backend))
+    proving = (check for name, checks in PROVES.items() if name in declared for check in checks)
     return tuple(dict.fromkeys((*ALWAYS, *proving)))
 
 
@@ -64,15 +73,14 @@ def conformance(backend: str, told: Callable[[Seen], None] = lambda _: None) -> 
 
     Raises ConfigurationError for a name that the registry does not know.
     """
-    declared = candidate(backend).capabilities
+    declared = claimed(candidate(backend))
     seen = []
     for check in CHECKS:
         seen.append(_run(check, backend))
         told(seen[-1])
     held = {each.name for each in seen if each.holds}
     derived = frozenset(name for name, checks in PROVES.items() if {each.__name__ for each in checks} <= held)
-    names = frozenset(name for name in declared.__struct_fields__ if getattr(declared, name))
-    return Report(backend, tuple(seen), derived, names)
+    return Report(backend, tuple(seen), derived, declared)
 
 
 def _run(check: Check, backend: str) -> Seen:

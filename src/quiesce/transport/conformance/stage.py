@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from quiesce.transport.conformance.roles import play
 
 TAG = 77
 SLOTS = 4
-SETTLED_LOOKS = 8
+SETTLED_LOOKS, LOOK_S = 8, 0.03
 ANSWER_S = 120.0
 """No answer of a working actor takes so long; then the check fails instead of hanging."""
 
@@ -104,13 +105,20 @@ class Scene:
     def __init__(self, launcher: Actor, target: Actor, page_bytes: int, pages: int) -> None:
         self.launcher, self.target, self.page_bytes, self.n_pages = launcher, target, page_bytes, pages
 
-    def settled_image(self) -> bytes:
+    def settled_image(self) -> int:
         """The image once it stays the same: whatever was queued anywhere has been placed or dropped."""
-        image, same = self.image(), 0
-        while same < SETTLED_LOOKS:
-            before, image = image, self.image()
-            same = same + 1 if image == before else 0
+        image = self.image()
+        while not self.stays(image):
+            image = self.image()
         return image
+
+    def stays(self, image: int) -> bool:
+        """Whether it does for a while."""
+        for _ in range(SETTLED_LOOKS):
+            time.sleep(LOOK_S)
+            if self.image() != image:
+                return False
+        return True
 
     def all_pages(self) -> list[int]:
         return list(range(self.n_pages))
@@ -127,8 +135,8 @@ class Scene:
         said = self.target.call("pages", list(pages))
         return [got == digest_of(seed, page, self.page_bytes) for got, page in zip(said, source, strict=True)]
 
-    def image(self) -> bytes:
-        image: bytes = self.target.call("image")
+    def image(self) -> int:
+        image: int = self.target.call("image")
         return image
 
 
@@ -141,11 +149,16 @@ class Stage(Scene):
         *,
         page_bytes: int = 4096,
         pages: int = 32,
+        slots: int = SLOTS,
         call_deadline_s: float = 60.0,
+        guarded: bool = False,
     ) -> None:
         self.receiver, self.writer = Actor("receiver"), Actor("writer")
         super().__init__(self.writer, self.receiver, page_bytes, pages)
-        self.port = self.receiver.call("open", backend, page_bytes, pages, SLOTS, 0)
+        if guarded:
+            self.receiver.call("between_guards")
+        self.port = self.receiver.call("open", backend, page_bytes, pages, slots, 0)
+        self.slots: int = self.receiver.call("slots")
         self.writer.call("open", backend, page_bytes, pages, call_deadline_s)
         self.writer.call("fill", 1)
         self.join()
@@ -178,8 +191,19 @@ class Stage(Scene):
 
 
 @contextlib.contextmanager
-def stage(backend: str, *, page_bytes: int = 4096, pages: int = 32, call_deadline_s: float = 60.0) -> Iterator[Stage]:
-    made = Stage(backend, page_bytes=page_bytes, pages=pages, call_deadline_s=call_deadline_s)
+def stage(
+    backend: str,
+    *,
+    page_bytes: int = 4096,
+    pages: int = 32,
+    slots: int = SLOTS,
+    call_deadline_s: float = 60.0,
+    guarded: bool = False,
+) -> Iterator[Stage]:
+    """`guarded`: the receiver's pool has mappings of nobody's around it (`guard`)."""
+    made = Stage(
+        backend, page_bytes=page_bytes, pages=pages, slots=slots, call_deadline_s=call_deadline_s, guarded=guarded
+    )
     try:
         yield made
     finally:

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from quiesce.kv.storage import Pool, segment_of
-from quiesce.transport.contract import Write
-from quiesce.transport.departure import Departure
-from quiesce.transport.lanes import DEFAULT_CALL_DEADLINE_S
+from quiesce.kv.storage import segment_of
 from quiesce.transport.mooncake.library import MOONCAKE_CAPABILITIES, MOST_ENTRIES, MooncakeDescriptor, engine
 from quiesce.transport.onesided import Copies, Line, OneSidedSender
 
@@ -34,18 +31,10 @@ class MooncakeSender(OneSidedSender[MooncakeDescriptor]):
     capabilities = MOONCAKE_CAPABILITIES
     descriptor = MooncakeDescriptor
 
-    def __init__(
-        self,
-        pool: Pool,
-        threads: int = 1,
-        call_deadline_s: float = DEFAULT_CALL_DEADLINE_S,
-        departure: Departure[Write] | None = None,
-    ) -> None:
-        """Raises MachineLacksError."""
+    def _load(self, call_deadline_s: float) -> None:
         self._engine = engine("127.0.0.1", call_deadline_s)
-        n_bytes = segment_of(pool.layout, pool.pages, pool.slots).tags_at
-        self._engine.register_memory(pool.base_address, n_bytes)
-        super().__init__(pool, threads, call_deadline_s, departure)
+        n_bytes = segment_of(self._pool.layout, self._pool.pages, self._pool.slots).tags_at
+        self._engine.register_memory(self._pool.base_address, n_bytes)
 
     def _connect(self, described: MooncakeDescriptor) -> MooncakeLine:
         return MooncakeLine(self._engine, described.session)

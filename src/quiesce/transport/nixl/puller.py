@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from quiesce.kv.storage import Pool
-from quiesce.transport.departure import Departure
-from quiesce.transport.lanes import DEFAULT_CALL_DEADLINE_S
 from quiesce.transport.nixl.library import NIXL_CAPABILITIES, NixlDescriptor, library
 from quiesce.transport.nixl.sender import NixlLine
 from quiesce.transport.onesided_reads import OneSidedPuller
-from quiesce.transport.pulling import Read
 
 
 class NixlReadingLine(NixlLine):
@@ -36,16 +32,8 @@ class NixlPuller(OneSidedPuller[NixlDescriptor]):
     capabilities = NIXL_CAPABILITIES
     descriptor = NixlDescriptor
 
-    def __init__(
-        self,
-        pool: Pool,
-        threads: int = 1,
-        call_deadline_s: float = DEFAULT_CALL_DEADLINE_S,
-        departure: Departure[Read] | None = None,
-    ) -> None:
-        """Raises MachineLacksError."""
+    def _load(self, call_deadline_s: float) -> None:
         library()
-        super().__init__(pool, threads, call_deadline_s, departure)
 
     def _connect(self, described: NixlDescriptor) -> NixlLine:
         return NixlReadingLine(self._pool, described)

@@ -11,9 +11,6 @@ import numpy as np
 
 from quiesce.errors import HandshakeRefused
 from quiesce.kv.storage import Pool
-from quiesce.transport.contract import Write
-from quiesce.transport.departure import Departure
-from quiesce.transport.lanes import DEFAULT_CALL_DEADLINE_S
 from quiesce.transport.nixl.library import NIXL_CAPABILITIES, NixlDescriptor, agent, library, memory
 from quiesce.transport.onesided import Copies, Line, OneSidedSender, Words
 
@@ -114,16 +111,8 @@ class NixlSender(OneSidedSender[NixlDescriptor]):
     capabilities = NIXL_CAPABILITIES
     descriptor = NixlDescriptor
 
-    def __init__(
-        self,
-        pool: Pool,
-        threads: int = 1,
-        call_deadline_s: float = DEFAULT_CALL_DEADLINE_S,
-        departure: Departure[Write] | None = None,
-    ) -> None:
-        """Raises MachineLacksError."""
+    def _load(self, call_deadline_s: float) -> None:
         library()
-        super().__init__(pool, threads, call_deadline_s, departure)
 
     def _connect(self, described: NixlDescriptor) -> NixlLine:
         return NixlLine(self._pool, described)

@@ -6,12 +6,10 @@ import abc
 import asyncio
 import contextlib
 import logging
-import os
 import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable
 
 import msgspec
 
@@ -20,6 +18,8 @@ from quiesce.ids import PageTag, Peer
 from quiesce.kv.runs import Pages
 from quiesce.kv.storage import Pool
 from quiesce.protocol.hello import Capabilities
+from quiesce.transport.contract import OnDead
+from quiesce.transport.deaths import Watch
 from quiesce.transport.tcp import wire
 from quiesce.transport.tcp.inbound import Guest, Inbound
 from quiesce.transport.tcp.leases import Leases
@@ -39,14 +39,7 @@ COMPLAINTS_S = 10.0
 log = logging.getLogger(__name__)
 
 
-class _Watched(msgspec.Struct):
-    ticket: bytes
-    pidfd: int
-    on_dead: Callable[[Peer], None]
-    loop: asyncio.AbstractEventLoop
-
-
-class TcpHost(abc.ABC):
+class TcpHost(Watch):
     """Lets peers with a ticket at the pages of `pool`, each over connections that have a thread of their own.
 
     A peer's death is no fence by itself: its bytes may lie in our kernel's buffers. So when a watched peer dies its
@@ -62,13 +55,12 @@ class TcpHost(abc.ABC):
 
         With `tls` nobody is heard who shows no certificate for a worker of the role that `admits` names.
         """
+        super().__init__()
         self._pool = pool
         self._secret = secrets.token_bytes(32)
         self._nonce = secrets.token_hex(16)
         self._host = host
         self._tls = tls
-        self._watched: dict[Peer, _Watched] = {}
-        self._dead: set[Peer] = set()
         self._good: set[bytes] = set()  # tickets whose peer was joined; guarded by the lock, as are the connections
         self._connections: dict[Guest, threading.Thread] = {}
         self._closed = threading.Event()
@@ -84,7 +76,7 @@ class TcpHost(abc.ABC):
 
     def describe(self, peer: Peer) -> tuple[bytes, list[int]]:
         """A descriptor with the peer's ticket, good once it is watched: a life has one, however often it joins."""
-        ticket = wire.ticket_of(self._secret, str(peer))
+        ticket = self._ticket_of(peer)
         described = wire.TcpDescriptor(
             layout=self._pool.layout,
             pages=self._pool.pages,
@@ -100,27 +92,11 @@ class TcpHost(abc.ABC):
 
     # ------------------------------------------------------------ peers
 
-    def watch(
-        self,
-        peer: Peer,
-        pidfd: int,
-        on_dead: Callable[[Peer], None],
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        if peer in self._dead or peer in self._watched:
-            if pidfd >= 0:
-                os.close(pidfd)
-            if peer in self._dead:
-                loop.call_soon(on_dead, peer)
-            else:
-                self._watched[peer].on_dead = on_dead
-            return
-        ticket = wire.ticket_of(self._secret, str(peer))
-        self._watched[peer] = _Watched(ticket, pidfd, on_dead, loop)
-        with self._lock:
-            self._good.add(ticket)
-        if pidfd >= 0:
-            loop.add_reader(pidfd, self.kill, peer)
+    def watch(self, peer: Peer, pidfd: int, on_dead: OnDead, loop: asyncio.AbstractEventLoop) -> None:
+        super().watch(peer, pidfd, on_dead, loop)
+        if peer not in self._dead:
+            with self._lock:
+                self._good.add(self._ticket_of(peer))
 
     def kill(self, peer: Peer) -> None:
         """Fence a peer: close its connections, join what serves it, refuse its ticket for ever."""
@@ -129,12 +105,12 @@ class TcpHost(abc.ABC):
         if peer not in self._watched:
             raise PeerUnusable(f"{peer} is not watched, so it cannot be fenced", took_effect=False)
         watched = self._unwatch(peer)
-        self._shut_out(watched.ticket)
+        self._shut_out(self._ticket_of(peer))
         self._dead.add(peer)
         watched.loop.call_soon(watched.on_dead, peer)
 
-    def is_dead(self, peer: Peer) -> bool:
-        return peer in self._dead
+    def _died(self, peer: Peer) -> None:
+        self.kill(peer)
 
     def _shut_out(self, ticket: bytes) -> None:
         with self._lock:
@@ -142,12 +118,8 @@ class TcpHost(abc.ABC):
             theirs = [(each, thread) for each, thread in self._connections.items() if each.ticket == ticket]
         _end(theirs)
 
-    def _unwatch(self, peer: Peer) -> _Watched:
-        watched = self._watched.pop(peer)
-        if watched.pidfd >= 0:
-            watched.loop.remove_reader(watched.pidfd)
-            os.close(watched.pidfd)
-        return watched
+    def _ticket_of(self, peer: Peer) -> bytes:
+        return wire.ticket_of(self._secret, str(peer))
 
     # ------------------------------------------------------------ connections
 
@@ -160,8 +132,7 @@ class TcpHost(abc.ABC):
         self._acceptor.join()
         self._listener.close()
         _end(everybody)
-        for peer in list(self._watched):
-            self._unwatch(peer)
+        super().close()
 
     def _accept(self) -> None:
         while not self._closed.is_set():

@@ -1,7 +1,4 @@
-"""Attention over pages by gathering them and calling torch: slow, plain, and the oracle of the kernel in `attention`.
-
-It is also what another torch device would start from.
-"""
+"""Attention over pages by gathering them and calling torch: slow, plain, and the oracle of the kernel."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from quiesce.ids import Attempt, Peer
 from quiesce.protocol import receiver_rules as rules
-from quiesce.protocol.attempt import AnyState, AttemptState, Destination, Handoff, ReceiverState
+from quiesce.protocol.attempt import AnyState, AttemptState, Destination, Handoff, PullerState, ReceiverState
 from quiesce.protocol.messages import Body, Envelope, Publish
 from quiesce.protocol.reasons import Reason
 from quiesce.protocol.receiver_io import Ignored, Send
@@ -44,6 +44,7 @@ class DecodeTurn(Generic[S]):
 
 
 AnyTurn = DecodeTurn[Any]
+PullerTurn = DecodeTurn[PullerState]
 
 
 class ReceiverTurn(DecodeTurn[ReceiverState]):

@@ -1,0 +1,63 @@
+"""`quiesce inspect --router URL`: whether a router is ready, and whom it does not use, from anywhere."""
+
+from __future__ import annotations
+
+import os
+
+import httpx
+import msgspec
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from quiesce.api.responses import Objection, Status
+from quiesce.doctor.endpoint import checked
+from quiesce.errors import PeerUnusable
+
+KEY = "QUIESCE_ADMIN_KEY"
+MOST_ANSWER_BYTES = 1 << 20
+_PATIENCE_S = 10.0
+
+
+def ask_router(url: str) -> Status:
+    """What /readiness says, ready or not. Raises UsageError for no address, PeerUnusable for no answer of ours."""
+    address = f"{checked(url, KEY)}/readiness"
+    try:
+        status, body = _get(address)
+        if status not in (200, 503):
+            raise PeerUnusable(f"{address} answers with HTTP {status}.", remedy="Is it a router's?", took_effect=False)
+        return msgspec.json.decode(body, type=Status)
+    except (httpx.HTTPError, msgspec.MsgspecError) as error:
+        why = f"{address} tells nothing: {error}"
+        raise PeerUnusable(why, remedy="Is it a router's, and is that running?", took_effect=False) from error
+
+
+def _get(address: str) -> tuple[int, bytes]:
+    """The status and at most the first `MOST_ANSWER_BYTES`. No proxies, no redirects: who is named is asked."""
+    key = os.environ.get(KEY, "").strip()
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    with (
+        httpx.Client(timeout=_PATIENCE_S, trust_env=False, headers=headers) as client,
+        client.stream("GET", address) as answer,
+    ):
+        body = bytearray()
+        for part in answer.iter_bytes():
+            body += part
+            if len(body) > MOST_ANSWER_BYTES:
+                break
+        return answer.status_code, bytes(body[:MOST_ANSWER_BYTES])
+
+
+def router_view(url: str, status: Status) -> RenderableType:
+    """A line for the router, one for each worker that it refuses and each pair that it does not form."""
+    reason = f": {status.reason}" if status.reason else ""
+    first = Text(f"{url}: {status.status}{reason}", style="green" if status.status == "ready" else "red")
+    return Group(first, *(Text(_words(each), style="red") for each in status.refused))
+
+
+def _words(objection: Objection) -> str:
+    what = (
+        f"{objection.worker} is not paired with {objection.peer}"
+        if objection.peer
+        else f"{objection.worker} is refused"
+    )
+    return f"{what} since {objection.since}: {objection.reason}"

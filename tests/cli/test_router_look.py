@@ -1,0 +1,77 @@
+"""`quiesce inspect --router`: whom a router does not use, in words."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import msgspec
+import pytest
+
+from quiesce.api.responses import Objection, Status
+from quiesce.cli.main import main
+from quiesce.cli.router_look import KEY
+
+WHEN = "2026-05-04T10:11:12Z"
+REFUSED = (
+    Objection("prefill-9", "model differs", since=WHEN),
+    Objection("decode-0", "protocol version differs", peer="prefill-2", since=WHEN),
+)
+
+
+@contextmanager
+def router(status: int, body: bytes) -> Iterator[tuple[str, list[str]]]:
+    keys: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            keys.append(f"{self.path} {self.headers.get('Authorization')}")
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", keys
+        thread.join()
+
+
+def test_who_is_refused_and_who_is_not_paired_is_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(KEY, "look-at-me")
+    with router(200, msgspec.json.encode(Status("ready", refused=REFUSED))) as (url, keys):
+        assert main(["inspect", "--router", url]) == 0
+    assert keys == ["/readiness Bearer look-at-me"]
+    assert capsys.readouterr().out.splitlines() == [
+        f"{url}: ready",
+        f"prefill-9 is refused since {WHEN}: model differs",
+        f"decode-0 is not paired with prefill-2 since {WHEN}: protocol version differs",
+    ]
+
+
+def test_a_router_that_is_not_ready_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    said = msgspec.json.encode(Status("not ready", "no worker is known"))
+    with router(503, said) as (url, _):
+        assert main(["inspect", "--router", url]) == 0
+    assert capsys.readouterr().out == f"{url}: not ready: no worker is known\n"
+    with router(503, said) as (url, _):
+        assert main(["inspect", "--router", url, "--json"]) == 0
+    assert msgspec.json.decode(capsys.readouterr().out) == {"status": "not ready", "reason": "no worker is known"}
+
+
+@pytest.mark.parametrize(("status", "body"), [(404, b"{}"), (200, b"<html>"), (200, b"[" * (2 << 20))])
+def test_what_is_no_router_of_ours_is_said(status: int, body: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    with router(status, body) as (url, _):
+        assert main(["inspect", "--router", url]) == 4
+    assert "Is it a router's" in capsys.readouterr().err
+
+
+def test_an_address_that_is_none_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", "--router", "http://user:word@10.0.0.1:8000"]) == 2
+    assert KEY in capsys.readouterr().err

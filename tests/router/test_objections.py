@@ -1,0 +1,65 @@
+"""What is refused is told with its reason and since when, and is bounded."""
+
+from __future__ import annotations
+
+from quiesce.router.objections import LISTED_S, MOST_KEPT, MOST_LISTED, Objections
+
+
+def test_since_when_holds_while_the_reason_does() -> None:
+    now_s = 0.0
+    objections = Objections(lambda: now_s)
+    assert objections.refuse("p", "model differs")
+    now_s = 50.0
+    assert not objections.refuse("p", "model differs")
+    assert [each.since for each in objections.listed()] == ["1970-01-01T00:00:00Z"]
+    assert objections.refuse("p", "version differs")
+    assert [(each.reason, each.since) for each in objections.listed()] == [("version differs", "1970-01-01T00:00:50Z")]
+    now_s = 51.0 + LISTED_S
+    assert objections.listed() == () == tuple(objections.refused)
+
+
+def test_a_worker_that_is_taken_is_refused_no_more() -> None:
+    objections = Objections()
+    objections.refuse("p", "no")
+    objections.take("p")
+    objections.take("nobody")
+    assert objections.told() == []
+
+
+def test_of_two_that_see_a_pair_not_fit_the_first_is_heard() -> None:
+    now_s = 1.0
+    objections = Objections(lambda: now_s)
+    pair = ("d", "p")
+    assert objections.find_unfit("router", {pair: "early"}) == [pair]
+    now_s = 2.0
+    assert objections.find_unfit("workers", {pair: "late", ("d", "q"): "other"}) == [("d", "q")]
+    assert {(each.worker, each.peer, each.reason, each.since) for each in objections.listed()} == {
+        ("d", "p", "early", "1970-01-01T00:00:01Z"),
+        ("d", "q", "other", "1970-01-01T00:00:02Z"),
+    }
+    assert objections.find_unfit("router", {}) == [pair]
+    assert objections.unfit[pair] == "late"
+    objections.find_unfit("workers", {})
+    assert objections.told() == []
+
+
+def test_what_is_kept_and_listed_is_bounded() -> None:
+    objections = Objections()
+    for number in range(MOST_KEPT + 5):
+        objections.refuse(f"p{number}", "no")
+    objections.find_unfit("router", {("d", f"p{number}"): "no" for number in range(MOST_KEPT + 5)})
+    assert len(objections.refused) == len(objections.unfit) == MOST_KEPT
+    assert len(objections.listed()) == len(objections.told()) == MOST_LISTED
+
+
+def test_a_pair_that_fails_in_one_way_and_then_another_is_not_formed_since_the_first() -> None:
+    """As while the network is down: a dial is not answered, the next one is told that there is no route."""
+    clock = [0.0]
+    objections = Objections(lambda: clock[0])
+    for why in ("it does not answer", "No route to host", "it does not answer"):
+        assert objections.find_unfit("d", {("d", "p"): why}) == [("d", "p")]
+        clock[0] += 1.0
+    assert [(each.reason, each.since) for each in objections.listed()] == [(why, "1970-01-01T00:00:00Z")]
+    objections.find_unfit("d", {})
+    objections.find_unfit("d", {("d", "p"): why})
+    assert [each.since for each in objections.listed()] == ["1970-01-01T00:00:03Z"]
