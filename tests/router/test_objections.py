@@ -50,3 +50,16 @@ def test_what_is_kept_and_listed_is_bounded() -> None:
     objections.find_unfit("router", {("d", f"p{number}"): "no" for number in range(MOST_KEPT + 5)})
     assert len(objections.refused) == len(objections.unfit) == MOST_KEPT
     assert len(objections.listed()) == len(objections.told()) == MOST_LISTED
+
+
+def test_a_pair_that_fails_in_one_way_and_then_another_is_not_formed_since_the_first() -> None:
+    """As while the network is down: a dial is not answered, the next one is told that there is no route."""
+    clock = [0.0]
+    objections = Objections(lambda: clock[0])
+    for why in ("it does not answer", "No route to host", "it does not answer"):
+        assert objections.find_unfit("d", {("d", "p"): why}) == [("d", "p")]
+        clock[0] += 1.0
+    assert [(each.reason, each.since) for each in objections.listed()] == [(why, "1970-01-01T00:00:00Z")]
+    objections.find_unfit("d", {})
+    objections.find_unfit("d", {("d", "p"): why})
+    assert [each.since for each in objections.listed()] == ["1970-01-01T00:00:03Z"]

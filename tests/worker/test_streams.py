@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
+from quiesce.control.address import Address
 from quiesce.control.connection import Identity
 from quiesce.control.frames import encode
 from quiesce.control.handshake import offer
@@ -26,6 +28,7 @@ from quiesce.worker import decode_streams
 from quiesce.worker.breaches import MOST_BREACHES
 from quiesce.worker.greeting import hello_of
 from quiesce.worker.peers import parse_peers
+from quiesce.worker.prefill_streams import PrefillStreams
 
 from .asking import BOTH
 from .house import House, Member
@@ -163,6 +166,27 @@ async def test_a_decode_life_that_breaks_the_protocol_again_and_again_is_refused
         await join(house, decode, hello)
     assert await house.desk.metric("prefill-0", "quiesce_protocol_breaches_total") == MOST_BREACHES
     await house.serves()
+
+
+async def test_trouble_that_goes_to_and_fro_is_logged_once(
+    house: House, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A network that is down: a dial is not answered, the next one is told that there is no route."""
+    ways, tried, enough = ("it does not answer", "No route to host"), itertools.count(), asyncio.Event()
+
+    async def fails(streams: PrefillStreams, address: Address) -> tuple[bool, str]:
+        if (number := next(tried)) == 6:
+            enough.set()
+            await asyncio.Event().wait()
+        return False, ways[number % 2]
+
+    monkeypatch.setattr(PrefillStreams, "_try", fails)
+    monkeypatch.setattr("quiesce.worker.prefill_streams.backoff_s", lambda *_, **__: 0.0)
+    await house.decode()
+    await enough.wait()
+    logged = [vars(each)["ids"]["reason"] for each in caplog.records if "cannot be used" in each.message]
+    assert tuple(logged) == ways
+    await house.desk.until(lambda: house.desk.troubles["decode-0"] == (("prefill-0", ways[1]),))
 
 
 async def test_a_prefill_that_speaks_for_another_life_is_disconnected(house: House) -> None:

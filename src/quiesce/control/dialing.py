@@ -19,6 +19,7 @@ from quiesce.control.tcp import secured, tune
 from quiesce.errors import PeerUnusable
 from quiesce.trust.wording import in_words
 
+_NO_WAY = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ETIMEDOUT)
 _RETRY_S = 0.01
 _TCP_TRY_S = 2.0
 """After this the next try sends a fresh SYN: the kernel's own next one would come late after a partition."""
@@ -106,6 +107,10 @@ def _remedy(error: OSError | TimeoutError) -> str:
         return "Look at the certificates and --tls-ca of both sides."
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         return "Raise the limit of open files."
+    if isinstance(error, OSError) and error.errno in _NO_WAY:
+        return "Is its host up, and the network between? Does a firewall drop packets?"
+    if isinstance(error, TimeoutError):
+        return "Is that process stopped, or its host or the network down?"
     return "Is that process running?"
 
 

@@ -56,7 +56,8 @@ class Objections:
         before = self.unfit
         self._unfit[source] = {pair: found[pair] for pair in list(found)[:MOST_KEPT]}
         now, now_s = self.unfit, self._clock()
-        self._since_s = {pair: self._since_s[pair] if before.get(pair) == now[pair] else now_s for pair in now}
+        # Since the pair is not formed, whatever it is today: a network that is down fails in more than one way.
+        self._since_s = {pair: self._since_s[pair] if pair in before else now_s for pair in now}
         return [pair for pair in now if before.get(pair) != now[pair]]
 
     @property

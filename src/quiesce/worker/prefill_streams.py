@@ -28,6 +28,8 @@ from quiesce.worker.timers import backoff_s
 
 log = logging.getLogger(__name__)
 
+_MOST_SAID = 16
+
 
 class StreamHost(Protocol):
     draining: bool
@@ -103,24 +105,30 @@ class PrefillStreams:
         """Dial one prefill worker while it is named. An error that nobody foresaw ends this worker, not just the
         dialling."""
         try:
-            round_, said = 0, ""
+            round_, said = 0, set[str]()
             while address in self._places:
                 joined, trouble = await self._try(address)
-                if trouble != said or joined:
-                    self._tell_trouble(address, trouble)
-                round_, said = (0 if joined else round_ + 1), trouble
+                round_, said = (0, set()) if joined else (round_ + 1, said)
+                self._note_trouble(address, trouble, is_news=trouble not in said)
+                said = {*said, trouble} if len(said) < _MOST_SAID else {trouble}
                 await asyncio.sleep(backoff_s(0.05, round_, most_s=1.0))
         except Exception as error:
             self._host.give_up(error)
 
-    def _tell_trouble(self, address: Address, trouble: str) -> None:
+    def _note_trouble(self, address: Address, trouble: str, *, is_news: bool) -> None:
+        """In the log once until it joins: a network that is down fails in one way, then another, then the first."""
+        if is_news:
+            self._log_trouble(address, trouble)
+        if self._troubles.get(address) != trouble:
+            self._troubles[address] = trouble
+            self._host.peers_changed()
+
+    def _log_trouble(self, address: Address, trouble: str) -> None:
         """The end of one that nobody names any more is no trouble, nor that of others while this worker ends."""
         expected = address in self._places and not self._host.draining
         level = logging.WARNING if expected else logging.INFO
         name = self._places.get(address) or show_address(address)
         log.log(level, "a prefill worker cannot be used", extra=ids(worker_name=name, reason=trouble))
-        self._troubles[address] = trouble
-        self._host.peers_changed()
 
     async def _try(self, address: Address) -> tuple[bool, str]:
         """Connect and hear a prefill worker until its stream ends; whether it was joined, and what ended it."""

@@ -160,12 +160,13 @@ class DecodeWorker:
 
     def abandon(self, submission: Submission, failure: Failure) -> None:
         """Somebody ends a request here."""
-        request, before = submission.request, self.queued
+        request, before = submission.request, len(self._waiting)
         if self._waiting.remove(request) or self.batch.end(request):
             self.tell_failed(submission, failure)
         elif request in self._attempts:
             self.feed(io.Abandon(self._attempts[request], failure))
-        self._reserve_waiting(before)
+        self._cluster.queue_changed(before, len(self._waiting))
+        self._reserve_waiting()
 
     def tell_failed(self, submission: Submission, failure: Failure) -> None:
         self.clocks.stop(submission.request)
@@ -173,10 +174,12 @@ class DecodeWorker:
 
     # ------------------------------------------------------------ reservations
 
-    def _reserve_waiting(self, queued_before: int = 0) -> None:
-        queued_before = queued_before or self.queued
+    def _reserve_waiting(self) -> None:
+        if not self._waiting:
+            return
+        before = len(self._waiting)
         self._reserve_first()
-        self._cluster.queue_changed(queued_before, self.queued)
+        self._cluster.queue_changed(before, len(self._waiting))
 
     def _reserve_first(self) -> None:
         while self._waiting and self._may_reserve():

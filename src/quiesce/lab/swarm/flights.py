@@ -148,7 +148,9 @@ class Air(Generic[F]):
         place = flight.places[at]
         if memory.writers[place] != flight.attempt or memory.readers[place]:
             self._check(flight, place)
-        label = self._carried(flight)
+        label = flight.texts[at]
+        if flight.sender.memory.cells[0][flight.sources[at]][1] != label:
+            label = self._carried(flight)
         if at != flight.skips:
             memory.cells[flight.slice][place] = (flight.tag, label)
         flight.at = at = at + 1
@@ -162,7 +164,7 @@ class Air(Generic[F]):
         raise NotImplementedError  # pragma: no cover
 
     def _carried(self, flight: F) -> int:
-        """The text that lands with the page that is next."""
+        """The text that lands with the page that is next, whose source holds another by now."""
         raise NotImplementedError  # pragma: no cover
 
     def _check(self, flight: F, place: int) -> None:
@@ -173,12 +175,12 @@ class Air(Generic[F]):
             readers, about = memory.readers[place], flight.tale.ask
             self._ground.checks.no_wild_write.landed(flight.attempt, owner, readers, where, about)
 
-    def _found(self, flight: F, label: int) -> None:
-        """What lies in a source page that was just read is what lay there at first."""
-        expected = flight.texts[flight.at]
-        if label != expected:
-            where = f"page {flight.sources[flight.at]} of {flight.sender.name}"
-            self._ground.checks.no_wild_read.read(label, expected, where, flight.tale.ask)
+    def _read(self, flight: F, memory: Memory) -> int:
+        """What lies in a source page that is read now should be what lay there at first."""
+        page = flight.sources[flight.at]
+        label, where = memory.cells[0][page][1], f"page {page} of {flight.sender.name}"
+        self._ground.checks.no_wild_read.read(label, flight.texts[flight.at], where, flight.tale.ask)
+        return label
 
     # ------------------------------------------------------------ ends
 

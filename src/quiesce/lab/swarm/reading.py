@@ -103,11 +103,7 @@ class Reads(Air[Read]):
     def _carried(self, flight: Read) -> int:
         if flight.served:
             return flight.texts[flight.at]
-        memory = flight.sender.memory.heir or flight.sender.memory
-        label = memory.cells[0][flight.sources[flight.at]][1]
-        if label != flight.texts[flight.at]:
-            self._found(flight, label)
-        return label
+        return self._read(flight, flight.sender.memory)
 
     def _is_gone(self, flight: Read) -> bool:
         """Its endpoint was joined, its reader is dead, or nobody serves it."""
@@ -119,7 +115,10 @@ class Reads(Air[Read]):
         return not flight.served and self._is_refused(flight)
 
     def _is_refused(self, flight: Read) -> bool:
-        broken = flight.sender.life.dead and not self._survives_death and flight.sender.memory.heir is None
+        heir = flight.sender.memory.heir
+        if heir is not None:
+            self._read(flight, heir)
+        broken = flight.sender.life.dead and not self._survives_death and heir is None
         if not (broken or flight.window.is_shut):
             return False
         self._ground.marks.hit("read breaks off with its lender" if broken else "shut window refuses a read")

@@ -49,13 +49,9 @@ class Writes(Air[Write]):
         self._begin(flight, index, decode_index)
 
     def _carried(self, flight: Write) -> int:
-        sender = flight.sender
-        if sender.life.dead:
+        if flight.sender.life.dead:
             return flight.texts[flight.at]
-        label = sender.memory.cells[0][flight.sources[flight.at]][1]
-        if label != flight.texts[flight.at]:
-            self._found(flight, label)
-        return label
+        return self._read(flight, flight.sender.memory)
 
     def _is_gone(self, flight: Write) -> bool:
         """Fenced, or a store of a processor that has stopped: not another byte of it lands."""
@@ -66,7 +62,7 @@ class Writes(Air[Write]):
         if flight.memory.over:
             self._ground.marks.hit("write comes to a segment that is over")
             return True
-        return flight.sender.life.dead and self._stores
+        return self._stores and flight.sender.life.dead
 
     def _report(self, flight: Write) -> None:
         """The writer learns an outcome, if it still lives."""
