@@ -24,8 +24,8 @@ HEAL_S = 600.0
 SLICE_S = 5.0
 
 EXCLUDED = (
-    "the executors of the worker processes (their decisions are repeated here, their code is not run; of staged landing "
-    "that of the pages is)",
+    "the executors of the worker processes (their decisions are repeated here, their code is not run)",
+    "staged landing's thread (its pages' code is run), and a decode worker whose name another takes while it lives",
     "threads, asyncio, sockets, frames' bytes, processes and signals",
     "memory ordering, torn pages and the metadata slot (a page lands whole, with its tag)",
     "transport libraries, devices, kernels and the engine's arithmetic (a page holds a label, not a context)",
