@@ -1,7 +1,7 @@
 """What a process makes at its start and keeps until its end: Python's collector of cycles need not look at it.
 
-A worker's libraries are half a million objects. Looking at them again and again while they are made costs a fifth of
-the start, looking at all of them once more delays its answers, and once more its end.
+A worker's libraries are a quarter of a million objects. Looking at them again and again while they are made costs a
+fifth of the start, looking at all of them once more delays its answers, and once more its end.
 """
 
 from __future__ import annotations

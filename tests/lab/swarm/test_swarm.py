@@ -89,7 +89,8 @@ def test_one_seed_decides_everything() -> None:
     """In two processes with different hash seeds; and another seed is another run."""
     program = (
         "from quiesce.lab.swarm.campaign import Order, carry_out;"
-        "print([(o.digest, o.events, o.struck) for o in (carry_out(Order(s, 6.0)) for s in (1, 5, 8))])"
+        "print([(o.digest, o.events, o.struck) for o in (carry_out(Order(s, 6.0)) for s in (1, 5, 8))]);"
+        "import sys; print('no engine is loaded' if 'torch' not in sys.modules else 'slow to start')"
     )
     said = [
         subprocess.run(
@@ -102,6 +103,7 @@ def test_one_seed_decides_everything() -> None:
         for seed in ("0", "1234")
     ]
     assert said[0] == said[1]
+    assert said[0].endswith("no engine is loaded\n")
     assert len({carry_out(Order(seed, 3.0)).digest for seed in (1, 5, 8)}) == 3
 
 

@@ -28,12 +28,12 @@ from quiesce.protocol.admission import Limits
 from quiesce.protocol.messages import Envelope, Failure, Fault, Lease
 from quiesce.protocol.reasons import kind_of
 from quiesce.worker.driver import Driver
-from quiesce.worker.intake import DecodeInput
 from quiesce.worker.priority_queue import PriorityQueue
 from quiesce.worker.timers import backoff_s
 
 if TYPE_CHECKING:
     from quiesce.lab.swarm.cluster import Cluster
+    from quiesce.worker.intake import DecodeInput
 
 PAIR_LOST = Failure("pair_unavailable", "The prefill worker of this request was lost.", Fault.PREFILL, 503)
 NO_ROOM = Failure("pool_quarantined", "Pages in quarantine leave no room for this request.", Fault.DECODE, 503)

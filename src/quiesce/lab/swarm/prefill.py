@@ -24,12 +24,12 @@ from quiesce.protocol.messages import Envelope, Failure, Fault
 from quiesce.protocol.receiver_io import Proof
 from quiesce.protocol.record import SenderState
 from quiesce.worker.driver import Driver
-from quiesce.worker.outlet import PrefillInput
 from quiesce.worker.priority_queue import PriorityQueue
 from quiesce.worker.timers import backoff_s
 
 if TYPE_CHECKING:
     from quiesce.lab.swarm.cluster import Cluster
+    from quiesce.worker.outlet import PrefillInput
 
 NO_PREFIX = Failure("held_tokens_refused", "Decode says that it holds a prefix of no whole pages.", Fault.DECODE)
 NO_ROOM = Failure("pool_quarantined", "Pages in quarantine leave no room for this request.", Fault.PREFILL, 503)
