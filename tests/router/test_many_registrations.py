@@ -31,7 +31,7 @@ from tests.control.hellos import DECODE, PREFILL
 from .door import Door
 
 MANY = 64
-"""Half of them decode: compared each with each at every event, they would be compared 60 000 times."""
+"""Half of them decode: compared each with each at every event, they would be compared tens of thousands of times."""
 
 Registration = FrameStream[RegistrarFrame]
 
