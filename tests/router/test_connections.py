@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -306,3 +308,25 @@ async def test_no_redirect_to_a_host_that_the_client_names(deployment: Deploymen
     response: httpx.Response = await client.get(path, headers={"host": "evil.example"})
     assert response.status_code in (404, 405)
     assert "location" not in response.headers
+
+
+async def test_a_client_that_resets_its_connection_is_no_fault_of_ours(
+    deployment: Deployment, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the last byte of its answer and the end of our side."""
+    http = await deployment.start()
+    assert deployment.server is not None
+    client = socket.create_connection(("127.0.0.1", deployment.server.port))
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    leaves, left = connection.Connection.leave, asyncio.Event()
+
+    def leave_after_a_reset(self: connection.Connection) -> None:
+        client.close()
+        left.set()
+        leaves(self)
+
+    monkeypatch.setattr(connection.Connection, "leave", leave_after_a_reset)
+    client.sendall(GET.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"))
+    await left.wait()
+    assert (await chat(http)).status_code == 200
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]

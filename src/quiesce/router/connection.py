@@ -99,7 +99,10 @@ class Connection(H11Protocol):
             return
         self._left = True
         self.transport.resume_reading()
-        self.transport.write_eof()
+        try:
+            self.transport.write_eof()
+        except OSError:  # the client has reset it
+            self.transport.abort()
         self._review()
 
     def _leave_if_idle(self) -> None:
