@@ -140,7 +140,9 @@ def test_names_of_other_servers_are_translated(words: str, said: str, capsys: py
 def test_every_flag_of_the_page_about_sglang_is_told() -> None:
     """In the first column of its tables; those that are called the same here need no word."""
     page = (Path(__file__).parents[2] / "docs/migrating-from-sglang.md").read_text()
-    theirs = {flag for row in page.splitlines() if row.startswith("|") for flag in re.findall(r"--[a-z][a-z-]+", first(row))}
+    theirs = {
+        flag for row in page.splitlines() if row.startswith("|") for flag in re.findall(r"--[a-z][a-z-]+", first(row))
+    }
     assert {"--policy", "--disaggregation-bootstrap-port"} < theirs
     known = {setting.flag for setting in settings_of(SERVE).values()}
     assert {flag for flag in theirs - known if explain(flag, known, "serve").endswith(f"{flag}.")} == set()
