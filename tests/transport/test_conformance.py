@@ -150,7 +150,7 @@ def test_a_check_of_what_nobody_claims_is_no_failure(capsys: pytest.CaptureFixtu
     for name in ("a_dead_writer_s_bytes_end_at_its_fence", "idle_costs_nothing"):
         show(Seen(name, False, "seen", 1.0), needed)
     assert capsys.readouterr().out.splitlines() == [
-        "  not offered a dead writer's bytes end at its fence: seen (1.0 s)",
+        "  not claimed a dead writer's bytes end at its fence: seen (1.0 s)",
         "  FAIL        idle costs nothing: seen (1.0 s)",
     ]
 

@@ -32,6 +32,9 @@ def command(
     HOST is a name or IP address under which a worker is dialled; the certificate is good for no other, and for no other
     role or name. Keys are readable by you alone. No file is ever overwritten. With no option: a router, prefill-0
     and decode-0 on this machine.
+
+    To renew, copy ca.pem and ca.key into a new directory, make certificates there and move them over the old ones: a
+    directory without them gets a new CA. A CA that is made is valid for --days, too, and ends what it has signed.
     """
     try:
         from quiesce.trust.certificates import Leaf, make_certificates

@@ -111,9 +111,10 @@ class Fleet:
     def expect(self, workers: Sequence[Address]) -> None:
         """These are the workers from now on. One that is no longer named gets nothing new, and goes when it is done."""
         known = {link.address: link for link in self.links}
-        self.links += [WorkerLink(each, self, self.security) for each in dict.fromkeys(workers) if each not in known]
+        expected = dict.fromkeys(workers)
+        self.links += [WorkerLink(each, self, self.security) for each in expected if each not in known]
         for link in self.links:
-            link.dismissed = link.address not in workers
+            link.dismissed = link.address not in expected
         self._begin_links()
         self._let_go()
         self.on_change()

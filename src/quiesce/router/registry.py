@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from quiesce.control.address import Address, TcpAddress, parse_address, place_of, show_address
 from quiesce.control.connection import Connection, is_local
@@ -24,6 +24,7 @@ from quiesce.telemetry.logs import ids
 FORGET_S = 60.0
 """How long a worker that was lost is still dialled; one that is connected is not forgotten."""
 _GOODBYE_S = 1.0
+_TOLD_PER_TURN = 32
 SOURCE = "--control-listen"
 
 _log = logging.getLogger(__name__)
@@ -43,16 +44,30 @@ class Registry:
         self._streams: dict[str, FrameStream[Leave]] = {}
         self._told: dict[str, Registered] = {}
         self._known: dict[str, Address] = {}
-        self._unfit: dict[tuple[str, str], str] = {}
+        self._near: dict[bool, Registered] = {}
+        self._news = asyncio.Event()
         self._goodbyes: set[asyncio.Task[None]] = set()
         fleet.claimed = self._answered
 
     async def run(self) -> None:
-        """Tell decode workers of prefill workers whenever those change, until cancelled."""
+        """Tell the fleet who is registered and workers of each other, whenever that changes, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch())
+            group.create_task(self._follow())
+
+    async def _watch(self) -> None:
         while True:
             await self._fleet.wait_for_change()
             if self._prefills() != self._known:
-                self._tell_all()
+                self._news.set()
+
+    async def _follow(self) -> None:
+        """Whatever came together, or while others were being told, is one change."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            self._settle()
+            await self._tell_all()
 
     async def serve(self, sock: Connection) -> None:
         """One worker's registration, until it leaves or is lost."""
@@ -103,6 +118,7 @@ class Registry:
         finally:
             if self._streams.get(said.worker) is stream:
                 del self._streams[said.worker]
+                self._told.pop(said.worker, None)
             self._end(entry, left=left)
 
     def _enter(self, said: Register, stream: FrameStream[Leave]) -> Entry:
@@ -115,11 +131,11 @@ class Registry:
         self._streams[said.worker] = stream
         self._told.pop(said.worker, None)
         self._say(logging.INFO, "a worker registered", said, address=said.address)
-        self._change()
+        self._news.set()
         return entry
 
     def _end(self, entry: Entry, *, left: bool) -> None:
-        entry.lost = True
+        self._roster.lose(entry)
         self._count("left" if left else "lost")
         if not self._roster.has(entry):
             return
@@ -128,7 +144,7 @@ class Registry:
             self._roster.forget(entry)
         else:
             self._forget_later(entry)
-        self._change()
+        self._news.set()
 
     def _forget_later(self, entry: Entry) -> None:
         asyncio.get_running_loop().call_later(FORGET_S, self._forget, entry)
@@ -140,7 +156,7 @@ class Registry:
             self._forget_later(entry)
             return
         self._roster.forget(entry)
-        self._change()
+        self._news.set()
 
     # ------------------------------------------------------------ who is where
 
@@ -159,7 +175,7 @@ class Registry:
         for entry in wrong:
             self._refute(entry, problem)
         if claims:
-            asyncio.get_running_loop().call_soon(self._change)
+            self._news.set()
         elsewhere = link.address in self._where.besides(SOURCE)
         return f"{problem}, and nobody said so" if wrong and not right and not elsewhere else ""
 
@@ -173,25 +189,30 @@ class Registry:
         goodbye.add_done_callback(self._goodbyes.discard)
         goodbye.add_done_callback(lambda _: stream.close())
 
-    def _change(self) -> None:
-        """Tell everybody of everybody: who there is, and who does not fit whom."""
+    def _settle(self) -> None:
+        """Who there is goes to the fleet, and who does not fit whom to the operator."""
         self._where.say(SOURCE, {each.address: name for name, each in self._roster.entries.items()})
-        self._unfit = self._roster.unfit()
-        for decode, prefill in self._fleet.objections.find_unfit(SOURCE, self._unfit):
-            said, reason = self._roster.entries[decode].said, self._unfit[decode, prefill]
-            self._say(logging.WARNING, "a pair is not formed", said, peer=prefill, reason=reason)
-        self._tell_all()
+        unfit = self._roster.unfit()
+        for decode, prefill in self._fleet.objections.find_unfit(SOURCE, unfit):
+            if (decode, prefill) in unfit:
+                said, reason = self._roster.entries[decode].said, unfit[decode, prefill]
+                self._say(logging.WARNING, "a pair is not formed", said, peer=prefill, reason=reason)
 
-    def _tell_all(self) -> None:
+    async def _tell_all(self) -> None:
+        """Everybody, a few at a time: what is told is D x P names, and clients wait for the same loop."""
         self._known = self._prefills()
-        for name in list(self._streams):
-            self._tell(name)
+        self._near = {local: Registered(_places(self._known, local=local)) for local in (False, True)}
+        for number, name in enumerate(list(self._streams)):
+            if number % _TOLD_PER_TURN == 0:
+                await asyncio.sleep(0)
+            if name in self._streams:
+                self._tell(name)
 
     def _tell(self, name: str) -> None:
         """A worker of who does not fit it, a decode worker of the prefill workers too, unless it knows. Who does not
         read is disconnected."""
         entry = self._roster.entries[name]
-        now = self._news(entry)
+        now = self._news_for(entry)
         if self._told.get(name) == now:
             return
         self._told[name] = now
@@ -200,21 +221,17 @@ class Registry:
         except PeerUnusable as error:
             self._say(logging.WARNING, "a registered worker does not read", entry.said, reason=error)
 
-    def _news(self, entry: Entry) -> Registered:
-        unfit = self._unfit_with(entry)
-        told = tuple((name, why[:MAX_REASON_CHARS]) for name, why in sorted(unfit.items())[:MOST_UNFIT])
+    def _news_for(self, entry: Entry) -> Registered:
+        matching, worker = self._roster.matching, entry.said.worker
+        unfit = matching.unfit_with(worker)
+        told = tuple((name, matching.why(worker, name)[:MAX_REASON_CHARS]) for name in sorted(unfit)[:MOST_UNFIT])
         if entry.said.role != "decode":
             return Registered((), told)
         # Socket files concern a worker of this host alone.
-        local = not isinstance(entry.address, TcpAddress)
-        near = {name: each for name, each in self._known.items() if local or isinstance(each, TcpAddress)}
-        fit = sorted((name, show_address(address)) for name, address in near.items() if name not in unfit)
-        return Registered(tuple(fit), told)
-
-    def _unfit_with(self, entry: Entry) -> dict[str, str]:
-        """Who of the other role does not fit this worker, and why."""
-        own, other = (0, 1) if entry.said.role == "decode" else (1, 0)
-        return {pair[other]: why for pair, why in self._unfit.items() if pair[own] == entry.said.worker}
+        near = self._near[not isinstance(entry.address, TcpAddress)]
+        if not unfit:
+            return near  # one for all: what is the same object is not compared
+        return Registered(tuple(place for place in near.prefills if place[0] not in unfit), told)
 
     def _prefills(self) -> dict[str, Address]:
         """Where prefill workers are: those that answered where they registered, and those that were found in other
@@ -228,3 +245,9 @@ class Registry:
 
 def _is_here(link: WorkerLink) -> str:
     return f"a worker {link.name} is here already, at {show_address(link.address)}"
+
+
+def _places(known: Mapping[str, Address], *, local: bool) -> tuple[tuple[str, str], ...]:
+    """Names and addresses, in one order; socket files for this host's own alone."""
+    near = {name: each for name, each in known.items() if local or isinstance(each, TcpAddress)}
+    return tuple(sorted((name, show_address(address)) for name, address in near.items()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import msgspec
 
 from quiesce.control.address import Address, TcpAddress, is_wildcard, parse_address, place_of, show_address
@@ -10,20 +12,22 @@ from quiesce.control.hello_codec import decode_greeting
 from quiesce.control.workers_file import MOST_WORKERS
 from quiesce.errors import ConfigurationError
 from quiesce.protocol.dispatch import DISPATCH_VERSION
-from quiesce.protocol.hello import Greeting, Hello, known_mismatch, unpairable
+from quiesce.protocol.hello import Hello, unpairable
 from quiesce.protocol.registration import Register
+from quiesce.router.matching import Matching, Pair
+from quiesce.router.objections import MOST_KEPT
 
 
 class Entry(msgspec.Struct, eq=False):
     """A worker that is registered. `key` is its identity's; `lost`: its connection ended, and it did not leave.
 
-    `proved`: it answered under this name where it says that it is dialled. `hello` is None where it said none.
+    `proved`: it answered under this name where it says that it is dialled.
     """
 
     said: Register
     address: Address
+    place: Address
     key: str
-    hello: Greeting | None = None
     lost: bool = False
     proved: bool = False
 
@@ -34,6 +38,7 @@ class Roster:
     def __init__(self, model: str) -> None:
         self._model = model
         self.entries: dict[str, Entry] = {}
+        self.matching = Matching()
 
     def why_not(self, said: Register, identity: Identity, *, local: bool) -> str:
         """Why a worker must not be registered, in words, or ""."""
@@ -60,22 +65,26 @@ class Roster:
     def enter(self, said: Register, identity: Identity) -> Entry:
         """Whoever `why_not` says nothing against."""
         hello = decode_greeting(said.hello) if said.hello else None
-        entry = Entry(said, parse_address(said.address), identity.key, hello)
+        address = parse_address(said.address)
+        entry = Entry(said, address, place_of(address), identity.key)
         self.entries[said.worker] = entry
+        self.matching.enter(said.worker, said.role, hello)
         return entry
 
     def at(self, address: Address) -> list[Entry]:
         """Who says that it is dialled there: at most one of them is, and it shows who when it is dialled."""
-        return [entry for entry in self.entries.values() if place_of(entry.address) == place_of(address)]
+        place = place_of(address)
+        return [entry for entry in self.entries.values() if entry.place == place]
 
-    def unfit(self) -> dict[tuple[str, str], str]:
-        """(decode, prefill): why the two will not pair, as far as what they say of themselves shows."""
-        decodes, prefills = self._of("decode"), self._of("prefill")
-        found = {(d.said.worker, p.said.worker): known_mismatch(d.hello, p.hello) for d in decodes for p in prefills}
-        return {pair: reason for pair, reason in found.items() if reason}
+    def unfit(self, most: int = MOST_KEPT) -> dict[Pair, str]:
+        """(decode, prefill): why the two will not pair, as far as what they say of themselves shows; of `most`."""
+        return dict(itertools.islice(self.matching.pairs(), most))
 
-    def _of(self, role: str) -> list[Entry]:
-        return [entry for entry in self.entries.values() if entry.said.role == role and not entry.lost]
+    def lose(self, entry: Entry) -> None:
+        """Its connection ended; it may be back, and keeps its place meanwhile."""
+        entry.lost = True
+        if self.has(entry):
+            self.matching.leave(entry.said.worker)
 
     def has(self, entry: Entry) -> bool:
         """Whether it is the newest one of that worker."""
@@ -84,6 +93,7 @@ class Roster:
     def forget(self, entry: Entry) -> None:
         if self.has(entry):
             del self.entries[entry.said.worker]
+            self.matching.leave(entry.said.worker)
 
 
 def _is_same(known: Entry, said: Register, identity: Identity) -> bool:

@@ -21,6 +21,10 @@ from quiesce.trust.grants import GRANT_SCHEME
 CA_NAME = "ca"
 _BACKDATED = datetime.timedelta(minutes=5)
 """Clocks of two hosts differ."""
+_RENEWING = (
+    "nothing was written. Remove what is to be made anew, or name another directory and copy {0}/ca.pem and {0}/ca.key "
+    "into it first: without them it gets a new CA, which no process trusts that runs with this one"
+)
 
 Key = ec.EllipticCurvePrivateKey
 
@@ -41,7 +45,7 @@ def make_certificates(directory: Path, leaves: Sequence[Leaf], days: int) -> lis
     taken = [path for leaf in leaves for path in _files(directory, leaf.name) if path.exists()]
     if taken:
         told = [f"{path} exists and is not overwritten" for path in taken]
-        raise ConfigurationError([*told, "remove what is to be made anew (the CA stays), or name another directory"])
+        raise ConfigurationError([*told, _RENEWING.format(directory)])
     certificate, key = _files(directory, CA_NAME)
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -66,6 +70,9 @@ def _read_authority(certificate: Path, key: Path) -> tuple[x509.Certificate, Key
         raise ConfigurationError([f"{certificate} and {key} are no CA that can be used: {error}"]) from error
     if not isinstance(private, Key) or cert.public_key() != private.public_key():
         raise ConfigurationError([f"{key} is not the key of {certificate}"])
+    if cert.not_valid_after_utc <= datetime.datetime.now(datetime.UTC):
+        ended = f"{certificate} has expired ({cert.not_valid_after_utc:%Y-%m-%d}), and with it all that it signs"
+        raise ConfigurationError([f"{ended}; nothing was written. Make another CA, in a new directory"])
     return cert, private
 
 

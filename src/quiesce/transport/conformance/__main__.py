@@ -16,13 +16,15 @@ from pathlib import Path
 from quiesce.errors import ConfigurationError
 from quiesce.transport import registry
 from quiesce.transport.conformance.candidates import candidate, segments_of, trial_of
+from quiesce.transport.conformance.pull_stage import NOT_OFFERED
 from quiesce.transport.conformance.record import encode, record_of
 from quiesce.transport.conformance.report import Report, Seen, conformance, promised, title
 
 
 def show(seen: Seen, needed: Collection[str]) -> None:
-    """FAIL is what counts: the others only say that a capability, which nobody claims, is not offered."""
-    mark = "ok" if seen.holds else "FAIL" if seen.name in needed else "not offered"
+    """FAIL is what counts: the others only say what is not so and that nobody claims it, or that it is not offered."""
+    unclaimed = "not offered" if seen.detail == NOT_OFFERED else "not claimed"
+    mark = "ok" if seen.holds else "FAIL" if seen.name in needed else unclaimed
     said = f"{title(seen.name)}{': ' if seen.detail else ''}{seen.detail}"
     print(f"  {mark:<11} {said} ({seen.seconds:.1f} s)", flush=True)
 
