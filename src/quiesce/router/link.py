@@ -235,6 +235,11 @@ class WorkerLink:
             case _:
                 self._listener.on_frame(self, frame)
 
+    def _farewell(self) -> str:
+        """Why there is no stream any more, as far as it is known: whom nobody names is let go, alive or not."""
+        let_go = self.dismissed and not (self.halves or self.reserved) and self.load.reason != LEAVING
+        return "worker is no longer named" if let_go else "worker is gone"
+
     def _end(self) -> None:
         """The stream is over, if there was one: everything that was asked of this worker has failed."""
         if self._stream is None:
@@ -244,7 +249,7 @@ class WorkerLink:
         if self.welcome is not None:
             told = logging.INFO if self.dismissed or self.load.reason == LEAVING else logging.WARNING
             level = logging.DEBUG if self._listener.stopping else told
-            self._say(level, "worker is gone", incarnation=self.welcome.incarnation)
+            self._say(level, self._farewell(), incarnation=self.welcome.incarnation)
             self._listener.on_lost(self)
         self.welcome, self.peers, self.troubles = None, (), ()
         self._listener.on_change()
