@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import types
@@ -13,6 +14,8 @@ import pytest
 from quiesce import __version__
 from quiesce.cli import main as module
 from quiesce.cli.commands import Commands
+from quiesce.cli.fields import settings_of
+from quiesce.cli.foreign import explain
 from quiesce.cli.main import COMMANDS, main
 from quiesce.cli.options import SettingsCommand
 from quiesce.cli.report import report
@@ -121,6 +124,10 @@ def test_usage_errors_end_with_2(words: list[str], capsys: pytest.CaptureFixture
         ("--disaggregation-mode prefill", "`quiesce prefill` and `quiesce decode`"),
         ("--kv-transfer-config {}", "`quiesce prefill` and `quiesce decode`"),
         ("--page-sise 16", "Did you mean --page-size?"),
+        ("--disable-radix-cache", "Here it is --prefix-cache off."),
+        ("--max-total-tokens 9", "Here it is --prefill-pool-tokens and --decode-pool-tokens."),
+        ("--data-tls on", "`quiesce prefill`, `quiesce decode`. `quiesce serve` keeps everything on one host"),
+        ("--pool-tokens 9", "It is for `quiesce prefill`, `quiesce decode`. Did you mean --decode-pool-tokens"),
     ],
 )
 def test_names_of_other_servers_are_translated(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,6 +135,21 @@ def test_names_of_other_servers_are_translated(words: str, said: str, capsys: py
     told = " ".join(capsys.readouterr().err.split())
     assert f"No such option: {words.replace('=', ' ').split()[0]}." in told
     assert said in told
+
+
+def test_every_flag_of_the_page_about_sglang_is_told() -> None:
+    """In the first column of its tables; those that are called the same here need no word."""
+    page = (Path(__file__).parents[2] / "docs/migrating-from-sglang.md").read_text()
+    theirs = {
+        flag for row in page.splitlines() if row.startswith("|") for flag in re.findall(r"--[a-z][a-z-]+", first(row))
+    }
+    assert {"--policy", "--disaggregation-bootstrap-port"} < theirs
+    known = {setting.flag for setting in settings_of(SERVE).values()}
+    assert {flag for flag in theirs - known if explain(flag, known, "serve").endswith(f"{flag}.")} == set()
+
+
+def first(row: str) -> str:
+    return re.split(r"(?<!\\)\|", row)[1]
 
 
 @pytest.mark.parametrize("words", ["--port 99999", "--mode foo", "--config /nosuch"])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -58,11 +60,37 @@ def test_who_is_refused_and_who_is_not_paired_is_shown(
 def test_a_router_that_is_not_ready_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     said = msgspec.json.encode(Status("not ready", "no worker is known"))
     with router(503, said) as (url, _):
-        assert main(["inspect", "--router", url]) == 0
+        assert main(["inspect", "--router", url]) == 1
     assert capsys.readouterr().out == f"{url}: not ready: no worker is known\n"
     with router(503, said) as (url, _):
-        assert main(["inspect", "--router", url, "--json"]) == 0
+        assert main(["inspect", "--router", url, "--json"]) == 1
     assert msgspec.json.decode(capsys.readouterr().out) == {"status": "not ready", "reason": "no worker is known"}
+
+
+def test_a_router_that_keeps_its_reason_says_who_is_told_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """As /readiness answers who bears no admin key, or a wrong one."""
+    with router(503, msgspec.json.encode(Status("not ready"))) as (url, _):
+        assert main(["inspect", "--router", url]) == 1
+    said = capsys.readouterr().out
+    assert said == f"{url}: not ready: the reason is told to who bears the router's admin key: set {KEY} to it\n"
+
+
+@pytest.mark.parametrize("flag", ["--bundle", "--run-dir"])
+def test_what_a_router_cannot_be_asked_is_a_usage_error(
+    flag: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    target = tmp_path / "b.tar.gz"
+    assert main(["inspect", "--router", "http://127.0.0.1:1", flag, str(target)]) == 2
+    assert f"{flag} " in capsys.readouterr().err
+    assert not target.exists()
+
+
+def test_a_router_that_does_not_run_is_said_in_sentences(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as idle:
+        idle.bind(("127.0.0.1", 0))
+        port = idle.getsockname()[1]
+        assert main(["inspect", "--router", f"http://127.0.0.1:{port}"]) == 4
+    assert "Connection refused. Is it a router's" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("status", "body"), [(404, b"{}"), (200, b"<html>"), (200, b"[" * (2 << 20))])

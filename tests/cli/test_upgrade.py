@@ -34,7 +34,7 @@ class Fleet:
         """Where the worker is dialled."""
         role, host = (name.partition("-")[0], FAR if name.startswith("prefill") else NEAR)
         where = f"tcp://{host.address}:{host.free_port()}"
-        told = ("--name", name, "--listen", where, "--register", self._control, "--data-host", host.address)
+        told = ("--name", name, "--listen", where, "--register", self._control)
         self._processes.start(host, role, name, *told, *words, *SMALL, build=of)
         return where
 

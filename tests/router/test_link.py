@@ -238,8 +238,9 @@ async def test_of_two_workers_of_one_name_the_first_is_used_until_it_is_gone(
     await two.stop()
 
 
-async def test_workers_come_and_go_while_the_router_runs(path: Path) -> None:
+async def test_workers_come_and_go_while_the_router_runs(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """One that is no longer named gets nothing new, and its link ends when what runs there has ended."""
+    caplog.set_level(logging.INFO, "quiesce")
     one, two = (FakeWorker(path.with_name(f"{n}.sock"), f"worker-{n}", "aggregated", nothing) for n in "ab")
     for worker in (one, two):
         await worker.start()
@@ -262,6 +263,8 @@ async def test_workers_come_and_go_while_the_router_runs(path: Path) -> None:
         fleet.expect([two.path, one.path])
         while len(fleet.pairs()) < 2:
             await fleet.wait_for_change()
+    assert "worker is no longer named" in caplog.messages
+    assert "worker is gone" not in caplog.messages, "it is as well as before"
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     for worker in (one, two):

@@ -13,7 +13,9 @@ import msgspec
 import pytest
 
 from quiesce.control.address import TcpAddress, parse_address
-from quiesce.control.connection import Identity
+from quiesce.control.connection import Connection, Identity
+from quiesce.control.security import load_security
+from quiesce.control.tcp_listener import TcpListener, open_listener
 from quiesce.errors import ConfigurationError
 from quiesce.ids import Incarnation, mint_incarnation
 from quiesce.protocol.dispatch import DISPATCH_VERSION
@@ -23,7 +25,7 @@ from quiesce.router.main import router
 from quiesce.router.roster import Roster
 from quiesce.router.settings import RouterSettings
 from quiesce.worker.registering import Registrations
-from tests.control.trial import shows
+from tests.control.trial import files, shows
 
 from .conftest import TINY
 from .door import Door, Told, announced, logged, until
@@ -208,6 +210,42 @@ async def test_between_hosts_a_certificate_says_who_may_register(door: Door, cap
         await logged(caplog, "not registered")
         assert not other.fleet.links
         await registrations[0].close()
+
+
+async def test_a_worker_whose_certificate_the_routers_ca_did_not_sign_reads_so(
+    door: Door, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In its own log: TLS 1.3 lets it in first, and then the router hangs up."""
+    theirs, ours = files("decode-0", "another CA"), files("decode-0")
+    stranger = load_security(theirs["tls_cert"], theirs["tls_key"], ours["tls_ca"])
+    said = Register(DISPATCH_VERSION, "decode", "decode-0", mint_incarnation(), "tcp://127.0.0.1:1", "tiny")
+    async with door.opened(shows("router"), TcpAddress("127.0.0.1", 0)) as address:
+        registrations = Registrations(said, [address], stranger, Told())
+        await logged(caplog, "not registered")
+        await registrations.close()
+    why = "the router hung up: the other side does not know the CA that signed this process's certificate"
+    assert why_not_registered(caplog) == {why}
+
+
+async def test_a_router_that_hangs_up_without_a_word_is_said_to_doubt_the_certificate(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def close(connection: Connection) -> None:
+        connection.close()
+
+    said = Register(DISPATCH_VERSION, "decode", "decode-0", mint_incarnation(), "tcp://127.0.0.1:1", "tiny")
+    listener = await open_listener(TcpAddress("127.0.0.1", 0), close, shows("router"))
+    assert isinstance(listener, TcpListener)
+    registrations = Registrations(said, [listener.address], shows("decode-0"), Told())
+    await logged(caplog, "not registered")
+    await registrations.close()
+    await listener.stop()
+    why = "the router hung up: perhaps its --tls-ca did not sign our certificate: see its log"
+    assert why_not_registered(caplog) == {why}
+
+
+def why_not_registered(caplog: pytest.LogCaptureFixture) -> set[str]:
+    return {vars(each)["ids"]["reason"] for each in caplog.records if each.getMessage() == "not registered"}
 
 
 async def test_a_door_on_a_network_needs_certificates() -> None:

@@ -120,7 +120,7 @@ class House:
 
         compose = Compose(
             sender=lambda pool, told: self.sender(pool, threads, told, writes),
-            lender=lambda pool, told: lender(pool, told.data_host, told.data_port, writes.faults, pages_tls(told)),
+            lender=lambda pool, told: lender(pool, told.page_host, told.data_port, writes.faults, pages_tls(told)),
         )
         return await self._open(settings("prefill", name, **self._at(name), **changes), writes, compose)
 

@@ -78,9 +78,30 @@ def test_a_start_that_could_not_work_between_hosts_is_refused(role: Role, told: 
 def test_where_decode_reads_prefill_gives_the_address() -> None:
     told: dict[str, Any] = {"transport": "tcp", "transfer": "pull", **TRUSTED}
     check_reach(settings("decode", peer=FAR["peer"], **told))
+    check_reach(settings("prefill", listen="tcp://10.0.0.2:1", **told))
     remedy = "127.0.0.1 cannot be reached from other hosts: give the address of this host that decode workers reach"
-    with pytest.raises(ConfigurationError, match=remedy):
-        check_reach(settings("prefill", listen="tcp://10.0.0.2:1", **told))
+    for where in ({"listen": "tcp://0.0.0.0:1"}, {"listen": "tcp://10.0.0.2:1", "data_host": "127.0.0.1"}):
+        with pytest.raises(ConfigurationError, match=remedy):
+            check_reach(settings("prefill", **where, **told))
+
+
+@pytest.mark.parametrize(
+    ("told", "host"),
+    [
+        ({}, "127.0.0.1"),
+        ({"data_host": "10.0.0.9"}, "10.0.0.9"),
+        ({"listen": "tcp://10.0.0.1:1"}, "10.0.0.1"),
+        ({"listen": "tcp://[FD00::0:1]:1", "advertise": "tcp://h:1"}, "fd00::1"),
+        ({"listen": "tcp://10.0.0.1:1", "data_host": "10.9.0.1"}, "10.9.0.1"),
+        ({"listen": "tcp://0.0.0.0:1"}, "127.0.0.1"),
+        ({"listen": "tcp://0.0.0.0:1", "advertise": "tcp://10.0.0.1:1"}, "10.0.0.1"),
+        ({"listen": "tcp://[::]:1", "advertise": "unix:/run/d.sock"}, "127.0.0.1"),
+    ],
+)
+def test_pages_are_taken_where_control_is_unless_told_otherwise(told: dict[str, Any], host: str) -> None:
+    """A wildcard is no address that prefill could dial."""
+    decode = settings("decode", **told)
+    assert decode.page_host == host
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,12 @@ from rich.live import Live
 
 from quiesce.cli.bundle import write_bundle
 from quiesce.cli.look import Look
-from quiesce.cli.router_look import ask_router, router_view
+from quiesce.cli.router_look import ask_router, is_ready, router_view
 from quiesce.cli.run_directory import server_line, serving_directory, worker_sockets
 from quiesce.cli.snapshot_view import view
 from quiesce.cli.terminal import Terminal, tell
 from quiesce.cli.waiting_spare import spares
-from quiesce.errors import PeerUnusable
+from quiesce.errors import PeerUnusable, UsageError
 from quiesce.protocol.dispatch import WorkerSnapshot
 
 
@@ -45,9 +45,11 @@ def command(
     machines; nothing that users said.
 
     With --router, once: is it ready, which workers does it refuse, which pairs does it not form, why and since when.
-    QUIESCE_ADMIN_KEY is the key of a router that has one.
+    QUIESCE_ADMIN_KEY is the key of a router that has one. Exit 0: it is ready, 1: it is not, 2: usage, 4: it tells
+    nothing.
     """
     if router_url is not None:
+        _refuse_beside_router(run_dir, bundle)
         return _router(router_url, Console(highlight=False), as_json=as_json)
     directory = serving_directory(run_dir)
     tell(Terminal(), f"quiesce: {server_line(directory)}")
@@ -68,7 +70,16 @@ def _router(url: str, console: Console, *, as_json: bool) -> int:
     status = ask_router(url)
     shown = msgspec.json.encode(status).decode() if as_json else router_view(url, status)
     console.print(shown, soft_wrap=True, markup=False)
-    return 0
+    return 0 if is_ready(status) else 1
+
+
+def _refuse_beside_router(run_dir: Path | None, bundle: Path | None) -> None:
+    """Raises UsageError for what a router cannot be asked."""
+    if bundle is not None:
+        why = "--bundle is of a server on this host, and --router asks one that may be anywhere."
+        raise UsageError(why, remedy="Leave out --router, on the server's host.")
+    if run_dir is not None:
+        raise UsageError("--run-dir and --router name two servers.", remedy="Leave out one of them.")
 
 
 def _bundle(directory: Path, target: Path, console: Console) -> int:

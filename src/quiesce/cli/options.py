@@ -91,7 +91,7 @@ class SettingsCommand(click.Command):
             flags = {
                 flag for parameter in self.params if isinstance(parameter, click.Option) for flag in parameter.opts
             }
-            raise click.UsageError(explain(error.option_name, flags), ctx) from None
+            raise click.UsageError(explain(error.option_name, flags, self.name or ""), ctx) from None
 
     def _call(self, config: str | None, parent_fd: int | None, **flags: object) -> int:
         if (bare := flags.pop(_BARE, None)) is not None:

@@ -16,6 +16,7 @@ from quiesce.errors import PeerUnusable
 KEY = "QUIESCE_ADMIN_KEY"
 MOST_ANSWER_BYTES = 1 << 20
 _PATIENCE_S = 10.0
+_UNTOLD = f"the reason is told to who bears the router's admin key: set {KEY} to it"
 
 
 def ask_router(url: str) -> Status:
@@ -27,7 +28,7 @@ def ask_router(url: str) -> Status:
             raise PeerUnusable(f"{address} answers with HTTP {status}.", remedy="Is it a router's?", took_effect=False)
         return msgspec.json.decode(body, type=Status)
     except (httpx.HTTPError, msgspec.MsgspecError) as error:
-        why = f"{address} tells nothing: {error}"
+        why = f"{address} tells nothing: {str(error).rstrip('.')}."
         raise PeerUnusable(why, remedy="Is it a router's, and is that running?", took_effect=False) from error
 
 
@@ -47,10 +48,14 @@ def _get(address: str) -> tuple[int, bytes]:
         return answer.status_code, bytes(body[:MOST_ANSWER_BYTES])
 
 
+def is_ready(status: Status) -> bool:
+    return status.status == "ready"
+
+
 def router_view(url: str, status: Status) -> RenderableType:
     """A line for the router, one for each worker that it refuses and each pair that it does not form."""
-    reason = f": {status.reason}" if status.reason else ""
-    first = Text(f"{url}: {status.status}{reason}", style="green" if status.status == "ready" else "red")
+    reason = f": {status.reason or _UNTOLD}" if not is_ready(status) else ""
+    first = Text(f"{url}: {status.status}{reason}", style="green" if is_ready(status) else "red")
     return Group(first, *(Text(_words(each), style="red") for each in status.refused))
 
 

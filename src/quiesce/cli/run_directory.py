@@ -16,6 +16,7 @@ from pathlib import Path
 from quiesce.cli.port import url
 from quiesce.errors import MachineLacksError, UsageError
 
+_NO_SERVER = "Start one with `quiesce serve`, or say --run-dir, or ask a router: `quiesce inspect --router URL`."
 _PREFIX = "quiesce-"
 _LOCK = "lock"
 # A Unix socket's path has at most 107 bytes; a worker's name needs some of them.
@@ -58,7 +59,7 @@ def serving_directory(run_dir: Path | None, base: Path | None = None) -> Path:
 def _only(base: Path) -> Path:
     running = sorted(path for path in _ours(base) if _is_held(path))
     if not running:
-        raise UsageError(f"no server runs from {base}.", remedy="Start one with `quiesce serve`, or say --run-dir.")
+        raise UsageError(f"no server runs from {base}.", remedy=_NO_SERVER)
     if len(running) > 1:
         listed = "".join(f"\n  --run-dir {server_line(path)}" for path in running)
         raise UsageError(f"{len(running)} servers run here; say which one is meant:{listed}")

@@ -12,11 +12,12 @@ UNPAIRED_WORKER = (Slice(WorkerSettings, frozenset({"role", "peer", "workers_fil
 ROUTER = (Slice(RouterSettings),)
 _TLS = frozenset({"tls_cert", "tls_key", "tls_ca", "insecure", "data_tls"})
 _FOUND = frozenset({"workers_file", "workers_srv", "dns_server", "control_listen", "register", "advertise"})
-_BETWEEN_HOSTS = _FOUND | _TLS
+BETWEEN_HOSTS = _FOUND | _TLS
+"""What means nothing where everything is on one host."""
 SERVE = (
     Slice(ServeSettings),
-    Slice(WorkerSettings, frozenset({"role", "name", "listen", "peer", "pool_tokens"}) | _BETWEEN_HOSTS),
-    Slice(RouterSettings, frozenset({"worker"}) | _BETWEEN_HOSTS),
+    Slice(WorkerSettings, frozenset({"role", "name", "listen", "peer", "pool_tokens"}) | BETWEEN_HOSTS),
+    Slice(RouterSettings, frozenset({"worker"}) | BETWEEN_HOSTS),
 )
 
 EVERY_NAME = frozenset(settings_of((*SERVE, *WORKER, *ROUTER)))

@@ -75,7 +75,7 @@ def faulty_lender(pool: Pool, settings: WorkerSettings) -> Lender:
     if backend(settings.transport).name != "tcp":
         return PRODUCT.lender(pool, settings)
     faults = FaultSocket(settings).faults
-    return FaultyTcpLender(pool, settings.data_host, settings.data_port, faults, pages_tls(settings))
+    return FaultyTcpLender(pool, settings.page_host, settings.data_port, faults, pages_tls(settings))
 
 
 class FaultyPullers:
@@ -93,11 +93,11 @@ class FaultyPullers:
 
 
 def unguarded_tcp(pool: Pool, settings: WorkerSettings) -> Receiver:
-    return TcpReceiver(pool, settings.data_host, settings.data_port, UnguardedLeases(), pages_tls(settings))
+    return TcpReceiver(pool, settings.page_host, settings.data_port, UnguardedLeases(), pages_tls(settings))
 
 
 def unguarded_mooncake(pool: Pool, settings: WorkerSettings) -> Receiver:
-    return UnguardedMooncakeReceiver(pool, settings.data_host)
+    return UnguardedMooncakeReceiver(pool, settings.page_host)
 
 
 UNGUARDED = {"unguarded_tcp": unguarded_tcp, "unguarded_mooncake": unguarded_mooncake}

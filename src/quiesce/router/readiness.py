@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import textwrap
 import time
 from contextlib import aclosing
 
@@ -22,6 +23,7 @@ from quiesce.text.model import TextModel
 
 _PROBE_TEXT, _PROBE_TOKENS, _PROBE_S = "Ready?", 2, 60.0
 _AGAIN_S = 1.0
+_MOST_CAUSES, _LONGEST_CAUSE = 4, 300
 
 _log = logging.getLogger(__name__)
 
@@ -51,10 +53,17 @@ class Readiness:
         """ "" when ready: some pair that clients may use now has been proved. Otherwise the reason."""
         pairs = self._fleet.pairs()
         if not pairs:
-            return self._fleet.why_no_pair()
+            return "; ".join((self._fleet.why_no_pair(), *self._causes()))
         if any(pair.lives in self._proved for pair in pairs):
             return ""
         return next(iter(self._failures.values()), "") or "the first generation has not come through yet"
+
+    def _causes(self) -> list[str]:
+        """What the last test generation of each pair that could be used failed of, bounded."""
+        usable = (pair.lives for pair in self._fleet.usable())
+        told = dict.fromkeys(self._failures[lives] for lives in usable if lives in self._failures)
+        causes = [textwrap.shorten(each, _LONGEST_CAUSE) for each in list(told)[:_MOST_CAUSES]]
+        return [*causes, "the workers' logs say more"] if causes else []
 
     async def run(self) -> None:
         """Probe what is new and what is doubted, until cancelled."""

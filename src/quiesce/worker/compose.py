@@ -33,12 +33,12 @@ def _sender(pool: Pool, settings: WorkerSettings) -> Sender:
 
 
 def _receiver(pool: Pool, settings: WorkerSettings) -> Receiver:
-    return way_of_pages(settings).receiver(pool, settings.data_host, settings.data_port)
+    return way_of_pages(settings).receiver(pool, settings.page_host, settings.data_port)
 
 
 def _lender(pool: Pool, settings: WorkerSettings) -> Lender:
     lender, _ = pulling(way_of_pages(settings))
-    return lender(pool, settings.data_host, settings.data_port)
+    return lender(pool, settings.page_host, settings.data_port)
 
 
 def _puller(pool: Pool, settings: WorkerSettings) -> Puller:

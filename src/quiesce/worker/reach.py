@@ -97,12 +97,12 @@ def warn(settings: WorkerSettings) -> None:
     if (
         settings.role == _listens(settings)
         and not backend(settings.transport, settings.transfer).shared_pool
-        and not is_loopback(settings.data_host)
+        and not is_loopback(settings.page_host)
         and not encrypts_pages(settings)
     ):
         where = "leave by" if settings.role == "prefill" else "come to"
         told = "pages %s --data-host %s in plain: keep it in a network that is trusted"
-        log.warning(told, where, settings.data_host)
+        log.warning(told, where, settings.page_host)
 
 
 def _listens(settings: WorkerSettings) -> str:
@@ -193,12 +193,12 @@ def _travelling(settings: WorkerSettings) -> list[str]:
 
 
 def _data_host(settings: WorkerSettings, met: list[TcpAddress]) -> list[str]:
-    told = f"--data-host {settings.data_host}"
+    told = f"--data-host {settings.page_host}"
     far = [address.host for address in met if not address.is_loopback]
     remedy = f"give the address of this host that {'decode' if settings.role == 'prefill' else 'prefill'} workers reach"
-    if is_wildcard(settings.data_host):
+    if is_wildcard(settings.page_host):
         return [f"{told}: nobody can dial that; {remedy}"]
-    if far and is_loopback(settings.data_host):
+    if far and is_loopback(settings.page_host):
         whence = "other hosts" if settings.role == "prefill" else far[0]
         return [f"{told} cannot be reached from {whence}: {remedy}"]
     return []

@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Sequence
 
-from quiesce.control.address import Address, parse_address, show_address
+from quiesce.control.address import Address, TcpAddress, parse_address, show_address
 from quiesce.control.connection import require_grant
 from quiesce.control.dialing import connect
 from quiesce.control.registration_codec import decode_registrar_frame
@@ -70,7 +70,7 @@ class Registrations:
 
     async def _try(self, router: Address) -> tuple[bool, str]:
         """Whether this worker was registered and nobody objected later, and what ended that."""
-        taken = False
+        taken, over_tls = False, isinstance(router, TcpAddress) and self._security.tls is not None
         try:
             sock = await connect(router, _DIAL_S, self._security)
             stream = FrameStream(sock, decode_registrar_frame, show_address(router))
@@ -86,7 +86,7 @@ class Registrations:
             return taken, str(error)
         finally:
             self._streams = {each for each in self._streams if not each.closed}
-        return taken, "the router hung up"
+        return taken, f"the router hung up{_why(stream, doubted=not taken and over_tls)}"
 
     def _taken(self, router: Address, stream: FrameStream[RegistrarFrame], frame: Registered) -> None:
         if stream not in self._streams:
@@ -107,6 +107,13 @@ class Registrations:
         subject = f"{show_address(router)} {told.get('worker_name', '')}"
         if (unsaid := self._restraint.unsaid(subject)) is not None:
             log.log(level, what, extra=ids(address=show_address(router), unsaid=unsaid or None, **told))
+
+
+def _why(stream: FrameStream[RegistrarFrame], *, doubted: bool) -> str:
+    """What the network said of it, or what is likely: TLS 1.3 lets a worker in before its certificate is looked at."""
+    if stream.trouble:
+        return f": {stream.trouble}"
+    return ": perhaps its --tls-ca did not sign our certificate: see its log" if doubted else ""
 
 
 def _places(frame: Registered) -> Places:

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from quiesce.control import flags
+from quiesce.control.address import TcpAddress, is_wildcard, parse_address
 
 Role = Literal["prefill", "decode", "aggregated"]
 
@@ -99,12 +100,14 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "push"
     data_host: Annotated[
-        str,
+        str | None,
         Meta(
+            min_length=1,
             description="Address on which decode takes page data (--transport tcp); prefill connects to it. With "
-            "--transfer pull, prefill gives it there and decode connects."
+            "--transfer pull, prefill gives it there and decode connects. Default: the host that the worker "
+            "listens on over tcp (advertises, where that is 0.0.0.0 or ::), else 127.0.0.1.",
         ),
-    ] = "127.0.0.1"
+    ] = None
     data_port: Annotated[
         int,
         Meta(
@@ -186,6 +189,15 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if problem := landing_conflict(self.landing, self.landing_bytes, self.payload_digest, self.transfer):
             raise ValueError(problem)
+
+    @property
+    def page_host(self) -> str:
+        """`data_host` with its default decided. Raises ConfigurationError for addresses that are none."""
+        if self.data_host:
+            return self.data_host
+        said = [parse_address(each) for each in (self.listen, self.advertise) if each]
+        dialled = (each.host for each in said if isinstance(each, TcpAddress) and not is_wildcard(each.host))
+        return next(dialled, "127.0.0.1")
 
     @property
     def digest(self) -> Literal["off", "blake2b"]:
