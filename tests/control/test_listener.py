@@ -13,6 +13,7 @@ import pytest
 
 from quiesce.control import acceptor, credentials, frames
 from quiesce.control.credentials import Credentials
+from quiesce.control.restraint import BURST
 from quiesce.control.stream import FrameStream, dial, first_frame, listen
 from quiesce.errors import ConfigurationError, PeerUnusable
 
@@ -158,6 +159,19 @@ async def test_a_failing_connection_is_closed_logged_and_hurts_nobody(
         assert caplog.records[-1].levelno == level
         peer.close()
     await server.stop()
+
+
+async def test_nonsense_again_and_again_fills_no_log(run_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    server = await listen(run_dir / "a.sock", _echo)
+    with caplog.at_level(logging.INFO):
+        for _ in range(100):
+            peer = await dial(run_dir / "a.sock", 5)
+            peer.sendall(frames.prefixed(b"?"))
+            assert await asyncio.get_running_loop().sock_recv(peer, 1) == b""
+            peer.close()
+    await server.stop()
+    lines = [message for message in caplog.messages if " ended: " in message]
+    assert 1 <= len(lines) <= BURST + 4  # a slow machine is allowed a few seconds
 
 
 async def test_another_user_is_refused_by_the_listener(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

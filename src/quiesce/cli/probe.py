@@ -9,6 +9,7 @@ from quiesce.cli.attachment import Attachment
 from quiesce.errors import PeerUnusable
 from quiesce.protocol.dispatch import Welcome
 
+_MOST_ANSWER_BYTES = 1 << 20
 _POLL_S = 0.1
 _ANSWER_S = 60.0
 """The router's first readiness answer may wait for a real generation."""
@@ -55,6 +56,15 @@ async def _ask(host: str, port: int) -> int:
     reader, writer = await asyncio.open_connection(host, port)
     try:
         writer.write(b"GET /readiness HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        return int((await reader.readline()).split()[1])
+        status = int((await reader.readline()).split()[1])
+        await _rest(reader)
+        return status
     finally:
         writer.close()
+
+
+async def _rest(reader: asyncio.StreamReader) -> None:
+    """Whoever closes with bytes unread resets the connection, and the router would see its answer fail."""
+    left = _MOST_ANSWER_BYTES
+    while left > 0 and (part := await reader.read(left)):
+        left -= len(part)

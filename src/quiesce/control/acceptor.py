@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 
 from quiesce.control.connection import Connection
+from quiesce.control.restraint import Restraint
 from quiesce.errors import PeerUnusable, QuiesceError
 
 OnConnection = Callable[[Connection], Awaitable[None]]
@@ -37,6 +38,7 @@ class Acceptor(ABC):
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._pause: asyncio.TimerHandle | None = None
+        self._restraint = Restraint()
         self._sock = sock
         self._loop.add_reader(self._sock.fileno(), self._on_readable)
 
@@ -104,7 +106,7 @@ class Acceptor(ABC):
             sock.setblocking(False)
             self.check(sock)
         except (PeerUnusable, OSError) as error:
-            _log.warning("refused a connection on %s: %s", self._shown, error)
+            self._say(logging.WARNING, f"refused a connection on {self._shown}", error)
             sock.close()
             return
         task = self._loop.create_task(self.serve(sock))
@@ -123,6 +125,12 @@ class Acceptor(ABC):
 
     def _log_failure(self, error: BaseException) -> None:
         if isinstance(error, QuiesceError):
-            _log.info("a connection on %s ended: %s", self._shown, error)
+            self._say(logging.INFO, f"a connection on {self._shown} ended", error)
         else:
             _log.error("a connection on %s failed", self._shown, exc_info=error)
+
+    def _say(self, level: int, what: str, error: Exception) -> None:
+        """In the log, but not again and again: whoever may connect may say nonsense as often as it likes."""
+        if (unsaid := self._restraint.unsaid(what)) is not None:
+            more = f" ({unsaid} more lines like this were left out)" if unsaid else ""
+            _log.log(level, "%s: %s%s", what, error, more)

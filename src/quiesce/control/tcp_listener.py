@@ -11,7 +11,6 @@ import time
 from quiesce.control.acceptor import Acceptor, OnConnection
 from quiesce.control.address import Address, TcpAddress, show_address
 from quiesce.control.listener import Listener, listen
-from quiesce.control.restraint import Restraint
 from quiesce.control.security import Security
 from quiesce.control.tcp import secured, tune
 from quiesce.errors import ConfigurationError
@@ -46,7 +45,6 @@ class TcpListener(Acceptor):
         self._on_connection = on_connection
         self._security = security
         self._strangers: dict[asyncio.Task[None], None] = {}
-        self._restraint = Restraint()
         self._said_s: dict[str, float] = {}
         super().__init__(sock, show_address(self.address))
 
