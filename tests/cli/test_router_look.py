@@ -57,6 +57,17 @@ def test_who_is_refused_and_who_is_not_paired_is_shown(
     ]
 
 
+def test_what_a_terminal_would_obey_is_shown_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = Objection("p\x1b[2J", "model differs: \r\n\x9b1A", peer="d\u202e", since=WHEN)
+    said = msgspec.json.encode(Status("not ready", "\x1b]0;owned\x07", refused=(hostile,)))
+    with router(503, said) as (url, _):
+        main(["inspect", "--router", url])
+    assert capsys.readouterr().out.splitlines() == [
+        f"{url}: not ready: \\x1b]0;owned\\x07",
+        f"p\\x1b[2J is not paired with d\\u202e since {WHEN}: model differs: \\r\\n\\x9b1A",
+    ]
+
+
 def test_a_router_that_is_not_ready_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     said = msgspec.json.encode(Status("not ready", "no worker is known"))
     with router(503, said) as (url, _):

@@ -81,3 +81,10 @@ def test_a_worker_that_does_not_answer_is_shown_beside_the_others() -> None:
 def test_owners_are_text_and_no_markup() -> None:
     text = drawn(msgspec.structs.replace(SNAPSHOT, ranges=(PageRange(0, 0, "used", "[red]x"),)))
     assert "[red]x" in text
+
+
+def test_what_a_terminal_would_obey_is_shown_as_text() -> None:
+    text = drawn(msgspec.structs.replace(SNAPSHOT, worker="d\x1b[2J", troubles=(("p\u202e", "\x1b]0;owned\x07"),)))
+    assert "d\\x1b[2J" in text
+    assert "not paired with p\\u202e: \\x1b]0;owned\\x07" in text
+    assert "\x1b" not in text

@@ -255,6 +255,8 @@ def test_a_router_that_cannot_read_what_two_say_of_themselves_lets_them_find_out
         ({"worker": "prefill-9"}, "its HELLO is of prefill prefill-9, another worker or another life"),
         ({"incarnation": Incarnation("9" * 32)}, "another worker or another life"),
         ({"role": "decode"}, "its HELLO is of decode prefill-0"),
+        ({"transport": "\x1b[2J"}, "its HELLO has characters that cannot be printed"),
+        ({"version": NEXT, "worker": "\u202e0-lliferp"}, "its HELLO has characters that cannot be printed"),
     ],
 )
 def test_who_could_be_paired_with_nobody_is_refused(hello: dict[str, Any], why: str) -> None:

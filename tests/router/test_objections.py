@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from quiesce.ids import Incarnation
+from quiesce.protocol.dispatch import DISPATCH_VERSION, Welcome
+from quiesce.router.fleet import Fleet
 from quiesce.router.objections import LISTED_S, MOST_KEPT, MOST_LISTED, Objections
+from quiesce.router.pairs import MOST_CAUSE_CHARS, MOST_CAUSES
 
 
 def test_since_when_holds_while_the_reason_does() -> None:
@@ -63,3 +69,21 @@ def test_a_pair_that_fails_in_one_way_and_then_another_is_not_formed_since_the_f
     objections.find_unfit("d", {})
     objections.find_unfit("d", {("d", "p"): why})
     assert [each.since for each in objections.listed()] == ["1970-01-01T00:00:03Z"]
+
+
+def test_why_nothing_is_served_is_bounded_and_tells_live_causes_first() -> None:
+    """A thousand registrations without a worker hide neither a pair that is not formed nor who is here."""
+    fleet = Fleet([Path(f"/nobody/{number}.sock") for number in range(1000)], model="tiny")
+    here = fleet.links[-1]
+    here.welcome = Welcome(
+        "decode-0", "decode", Incarnation("d" * 32), "another", "f", 4096, 4096, 16, 9, version=DISPATCH_VERSION
+    )
+    fleet.objections.find_unfit("router", {("decode-0", "prefill-0"): "KV layout differs" + 1000 * " and differs"})
+    fleet.objections.refuse("prefill-9", "model differs")
+    first, second, third, *gone, last = fleet.why_no_pair().split("; ")
+    assert first == "decode-0: serves model another, not tiny"
+    assert second.startswith("decode-0 with prefill-0: KV layout differs")
+    assert len(second) == MOST_CAUSE_CHARS
+    assert third == "prefill-9 is refused: model differs"
+    assert gone == [f"unix:/nobody/{number}.sock: not connected" for number in range(MOST_CAUSES - 1)]
+    assert last == f"and {1000 - MOST_CAUSES} more workers cannot be used"

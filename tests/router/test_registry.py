@@ -60,6 +60,13 @@ def said(**changes: Any) -> Register:
         ({"address": "tcp://0.0.0.0:9001"}, PREFILL_0, "nobody can be dialled there"),
         ({"address": "tcp://10.0.0.2:0"}, PREFILL_0, "nobody can be dialled there"),
         ({"address": "http://10.0.0.2"}, PREFILL_0, "is not supported"),
+        ({"worker": "p\n0"}, ANYBODY, "its name p\\n0 is none: printable characters without quotes"),
+        ({"worker": 'p"0'}, ANYBODY, 'its name p"0 is none'),
+        ({"worker": "p\0"}, ANYBODY, "its name p\\x00 is none"),
+        ({"worker": "p\u202e0"}, ANYBODY, "its name p\\u202e0 is none"),
+        ({"worker": "Präfill 0"}, ANYBODY, ""),
+        ({"model": "x\x1b[2J"}, PREFILL_0, "its model's name x\\x1b[2J is none"),
+        ({"address": "unix:/run/\x1b[2J.sock"}, PREFILL_0, "its address unix:/run/\\x1b[2J.sock has characters"),
     ],
 )
 def test_who_does_not_fit_is_told_why(changes: dict[str, Any], who: Identity, why: str) -> None:

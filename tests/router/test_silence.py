@@ -7,14 +7,16 @@ import asyncio
 import pytest
 
 from quiesce.protocol.dispatch import Load, Pong
+from quiesce.router import link as links
 from quiesce.router.link import WorkerLink
 
-from .asking import chat, error_of
+from .asking import begun, chat, error_of
 from .conftest import Deployment
 from .fake_worker import FakeWorker, nothing, say
 
 SIX_SECONDS = range(6)
 """One ping is sent each second."""
+TO_THE_LAST_SECOND = range(links._GIVEN_UP_AT - len(SIX_SECONDS) - 1)
 
 
 def freeze(deployment: Deployment, worker: FakeWorker) -> WorkerLink:
@@ -68,12 +70,50 @@ async def test_a_request_under_way_goes_on(deployment: Deployment) -> None:
     assert (await asked).json()["choices"][0]["message"]["content"] == "late"
 
 
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+async def test_a_request_that_has_nobody_else_is_given_up_in_the_end(
+    deployment: Deployment, role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quiesce.router.generation._PATIENCE_S", 0.01)
+    client = await deployment.start()
+    deployment.decode.plan = deployment.prefill.plan = nothing
+    asked = asyncio.ensure_future(chat(client))
+    submit = await deployment.decode.submitted()
+    worker = {"prefill": deployment.prefill, "decode": deployment.decode}[role]
+    link = freeze(deployment, worker)
+    for _ in TO_THE_LAST_SECOND:
+        link.ping()
+    assert not asked.done()
+    link.ping()
+    assert error_of(await asked, 504)["code"] == "worker_silent"
+    for each in (deployment.prefill, deployment.decode):
+        assert (await each.cancelled()).request == submit.request
+
+
+async def test_a_stream_that_has_begun_is_given_up_in_the_end(deployment: Deployment) -> None:
+    second = deployment.worker("decode-1", "decode", ("prefill-0",))
+    second.load = Load(3, 0, 4096)
+    deployment.workers.append(second)
+    client = await deployment.start()
+    await deployment.until(lambda service: len(service.fleet.present) == 3)
+    async with begun(client, deployment.decode) as lines:
+        link = freeze(deployment, deployment.decode)
+        for _ in TO_THE_LAST_SECOND:
+            link.ping()
+        link.ping()
+        assert "worker_silent" in "".join([line async for line in lines])
+    await deployment.decode.cancelled()
+
+
 async def test_pings_do_not_pile_up(deployment: Deployment) -> None:
     await deployment.start()
-    link = freeze(deployment, deployment.decode)
+    sent: list[object] = []
+    (link,) = [link for link in deployment.server.service.fleet.links if link.name == "decode-0"]  # type: ignore[union-attr]
+    link.send = sent.append  # type: ignore[method-assign]
+    freeze(deployment, deployment.decode)
     for _ in range(1000):
         link.ping()
-    assert link._unanswered_pings == len(SIX_SECONDS)
+    assert len(sent) == len(SIX_SECONDS)
 
 
 async def test_a_burst_is_spread_before_workers_tell_their_load(deployment: Deployment) -> None:

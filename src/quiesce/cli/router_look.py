@@ -7,9 +7,9 @@ import os
 import httpx
 import msgspec
 from rich.console import Group, RenderableType
-from rich.text import Text
 
 from quiesce.api.responses import Objection, Status
+from quiesce.cli.terminal import plainly
 from quiesce.doctor.endpoint import checked
 from quiesce.errors import PeerUnusable
 
@@ -55,8 +55,8 @@ def is_ready(status: Status) -> bool:
 def router_view(url: str, status: Status) -> RenderableType:
     """A line for the router, one for each worker that it refuses and each pair that it does not form."""
     reason = f": {status.reason or _UNTOLD}" if not is_ready(status) else ""
-    first = Text(f"{url}: {status.status}{reason}", style="green" if is_ready(status) else "red")
-    return Group(first, *(Text(_words(each), style="red") for each in status.refused))
+    first = plainly(f"{url}: {status.status}{reason}", style="green" if is_ready(status) else "red")
+    return Group(first, *(plainly(_words(each), style="red") for each in status.refused))
 
 
 def _words(objection: Objection) -> str:

@@ -10,6 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from quiesce.cli.terminal import plainly
 from quiesce.cli.waiting_spare import WaitingSpare
 from quiesce.errors import PeerUnusable
 from quiesce.protocol.dispatch import PageRange, RoomView, WorkerSnapshot
@@ -36,14 +37,14 @@ def view(
 ) -> RenderableType:
     """One panel per worker, then a line for each spare."""
     panels = [_unseen(look) if isinstance(look, PeerUnusable) else worker_panel(look) for look in seen]
-    return Group(Text(str(directory), style="dim"), *panels, *(_spare(spare) for spare in spares))
+    return Group(plainly(str(directory), style="dim"), *panels, *(_spare(spare) for spare in spares))
 
 
 def _spare(spare: WaitingSpare) -> Text:
     holds = HOLDS.get(spare.holds, spare.holds)
     if spare.waiting:
-        return Text(f"{spare.name}: waits for a process to die; holds {holds}")
-    return Text(f"{spare.name}: none waits now (one would hold {holds})", style="yellow")
+        return plainly(f"{spare.name}: waits for a process to die; holds {holds}")
+    return plainly(f"{spare.name}: none waits now (one would hold {holds})", style="yellow")
 
 
 def worker_panel(snapshot: WorkerSnapshot) -> Panel:
@@ -54,9 +55,9 @@ def worker_panel(snapshot: WorkerSnapshot) -> Panel:
     owned = [owned for owned in snapshot.ranges if owned.state != "free"]
     if owned:
         parts.append(ranges(owned))
-    parts += [Text(f"not paired with {name}: {reason}", style="red") for name, reason in snapshot.troubles]
+    parts += [plainly(f"not paired with {name}: {reason}", style="red") for name, reason in snapshot.troubles]
     title = f"{snapshot.worker}  {snapshot.role}  incarnation {snapshot.incarnation[:8]}"
-    return Panel(Group(*parts), title=Text(title), title_align="left")
+    return Panel(Group(*parts), title=plainly(title), title_align="left")
 
 
 def pools(snapshot: WorkerSnapshot) -> Text:
@@ -67,9 +68,9 @@ def pools(snapshot: WorkerSnapshot) -> Text:
 
 
 def _by_state(what: str, counts: Mapping[str, int]) -> Text:
-    line = Text(f"{sum(counts.values()):,} {what}: ")
+    line = plainly(f"{sum(counts.values()):,} {what}: ")
     for state, pages in counts.items():
-        line.append(f"{state} {pages:,}  ", style=STYLES.get(state, "") if pages else "dim")
+        line.append(plainly(f"{state} {pages:,}  ", style=STYLES.get(state, "") if pages else "dim"))
     return line
 
 
@@ -101,7 +102,7 @@ def _shown_runs(runs: Sequence[PageRange]) -> str:
 
 def _add(table: Table, style: str, *cells: str) -> None:
     """Cells are names and numbers of workers: text, never markup."""
-    table.add_row(*(Text(cell) for cell in cells), style=style)
+    table.add_row(*(plainly(cell) for cell in cells), style=style)
 
 
 def _counted(table: Table, rows: int) -> Table:
@@ -111,4 +112,4 @@ def _counted(table: Table, rows: int) -> Table:
 
 
 def _unseen(problem: PeerUnusable) -> Panel:
-    return Panel(Text(str(problem), style="red"))
+    return Panel(plainly(str(problem), style="red"))

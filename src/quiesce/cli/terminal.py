@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from rich.console import Console
+from rich.text import Text
+
+from quiesce.control.plain_text import shown
 
 
 class Terminal(Console):
@@ -21,3 +24,8 @@ def tell(console: Console, line: str) -> None:
         console.print(line, soft_wrap=True, markup=False, emoji=False, highlight=False)
     except OSError:
         console.quiet = True
+
+
+def plainly(said: str, style: str = "") -> Text:
+    """What came from a worker or a router, to be printed: it styles nothing and moves no cursor."""
+    return Text(shown(said), style=style)

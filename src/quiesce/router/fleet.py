@@ -277,6 +277,11 @@ class Fleet:
             for halves in list(self._tries.values()):
                 halves.silent(link)
 
+    def on_given_up(self, link: WorkerLink) -> None:
+        """Nobody waits any longer, whoever else is there: neither for a first word nor for the next one."""
+        for halves in list(self._tries.values()):
+            halves.give_up(link)
+
     def on_new_life(self, link: WorkerLink) -> None:
         self._restarted(link.name)
 

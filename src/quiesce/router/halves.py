@@ -93,10 +93,17 @@ class Halves:
 
     def silent(self, link: WorkerLink) -> None:
         """One half's worker answers nobody: before the commit it is given up, afterwards its tokens may still come."""
+        if not pairing.is_committed(self._state):
+            self.give_up(link)
+
+    def give_up(self, link: WorkerLink) -> None:
+        """Wait no longer for a half whose worker answers nobody. Should that wake up, it hears that it is cancelled."""
         side = self._side(link)
-        if side and not pairing.is_committed(self._state):
+        if side in self._running():
             message = f"The {side.value} worker of this request does not answer."
-            self.feed(pairing.HalfFailed(side, Failure("worker_silent", message, Fault(side.value), 504)))
+            failure = Failure("worker_silent", message, Fault(side.value), 504)
+            link.send(Cancel(self.request, failure))
+            self.feed(pairing.HalfFailed(side, failure))
 
     def feed(self, fact: pairing.TryFact) -> None:
         """One step of the machine."""

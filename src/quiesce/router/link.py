@@ -34,6 +34,8 @@ from quiesce.telemetry.logs import ids
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 1.0
 _GREETING_S = 10.0
 _MOST_UNANSWERED = 5
+_GIVEN_UP_AT = 30
+"""Pings without an answer, after which nobody waits for what the worker was asked."""
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +54,9 @@ class Listener(Protocol):
     def on_change(self) -> None: ...
     def on_silent(self, link: WorkerLink) -> None:
         """The worker is connected and has not answered for a while."""
+
+    def on_given_up(self, link: WorkerLink) -> None:
+        """It has not answered for so long that nobody should wait for it."""
 
     def on_new_life(self, link: WorkerLink) -> None:
         """A worker that had been here before came back as another life."""
@@ -116,15 +121,22 @@ class WorkerLink:
 
         Pings are counted rather than timed: when it was the router that slept, no worker is to blame.
         """
-        if self.welcome is None or not self.answers:  # pings that wait for it will be answered when it wakes
+        if self.welcome is None:
             return
+        asks = self.answers
         self._unanswered_pings += 1
-        self.send(Ping(self._unanswered_pings))
-        if self._unanswered_pings > _MOST_UNANSWERED:
-            reason = f"nothing was heard from it since {self.heard}"
-            _log.warning("worker does not answer", extra=ids(worker_name=self.name, reason=reason))
-            self._listener.on_change()
-            self._listener.on_silent(self)
+        if asks:  # else pings that wait for it will be answered when it wakes
+            self.send(Ping(self._unanswered_pings))
+        if asks and not self.answers:
+            self._fall_silent()
+        if self._unanswered_pings == _GIVEN_UP_AT:
+            self._listener.on_given_up(self)
+
+    def _fall_silent(self) -> None:
+        reason = f"nothing was heard from it since {self.heard}"
+        _log.warning("worker does not answer", extra=ids(worker_name=self.name, reason=reason))
+        self._listener.on_change()
+        self._listener.on_silent(self)
 
     def send(self, frame: RouterFrame) -> None:
         """Queue one frame. A worker that is gone or does not read is reported as lost, not here."""

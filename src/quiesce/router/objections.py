@@ -74,10 +74,10 @@ class Objections:
         return {worker: each.reason for worker, each in self._refused.items()}
 
     def told(self) -> list[str]:
-        """In words, for whoever asks why nothing is served; bounded."""
+        """In words, for whoever asks why nothing is served; bounded. Pairs come first: both workers are here."""
         refused = [f"{worker} is refused: {reason}" for worker, reason in self.refused.items()]
         pairs = [f"{decode} with {prefill}: {why}" for (decode, prefill), why in self.unfit.items()]
-        return [*refused[: MOST_LISTED // 2], *pairs[: MOST_LISTED // 2]]
+        return [*pairs[: MOST_LISTED // 2], *refused[: MOST_LISTED // 2]]
 
     def listed(self) -> tuple[Objection, ...]:
         """Refused registrations, then pairs, each by age; of each kind at most half of `MOST_LISTED`."""

@@ -15,6 +15,9 @@ from quiesce.protocol.pairing import Candidate
 from quiesce.router.link import WorkerLink
 from quiesce.router.order import Order
 
+MOST_CAUSES, MOST_CAUSE_CHARS = 32, 512
+"""Workers that are told of where no pair can be used, and of how much of what is the matter with each."""
+
 
 class Pair(msgspec.Struct, frozen=True, eq=False):
     """A prefill and a decode worker, or one aggregated worker (`prefill` is None). All are connected."""
@@ -85,11 +88,23 @@ def misspoken(link: WorkerLink) -> str:
 
 
 def why_no_pair(links: Sequence[WorkerLink], model: str, objections: Sequence[str] = ()) -> str:
-    """For the operator and for /readiness: what is missing, and what the router objects to."""
+    """For the operator and for /readiness: what is missing, and what the router objects to.
+
+    Bounded. Who is here and cannot be used comes first, who is not connected last: that may be a name without a worker.
+    """
     if not links:
-        return "; ".join(("no worker is known", *objections))
-    problems = [f"{link.name}: {problem}" for link in links if (problem := unfit(link, model))]
-    return "; ".join((*problems, *objections)) or "no decode worker has a connection to a prefill worker"
+        return "; ".join(("no worker is known", *map(_cut, objections)))
+    problems = {link: problem for link in links if (problem := unfit(link, model))}
+    here, gone = ([each for each in problems if (each.welcome is None) == is_gone] for is_gone in (False, True))
+    shown = [f"{link.name}: {problems[link]}" for link in [*here, *gone][:MOST_CAUSES]]
+    left = len(problems) - len(shown)
+    last = [f"and {left} more workers cannot be used"] if left else []
+    causes = [*shown[: len(here)], *objections, *shown[len(here) :]]
+    return "; ".join((*map(_cut, causes), *last)) or "no decode worker has a connection to a prefill worker"
+
+
+def _cut(cause: str) -> str:
+    return cause if len(cause) <= MOST_CAUSE_CHARS else f"{cause[: MOST_CAUSE_CHARS - 3]}..."
 
 
 def choose(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 from quiesce.control.address import Address, TcpAddress, parse_address, place_of, show_address
 from quiesce.control.connection import Connection, is_local
+from quiesce.control.plain_text import shown
 from quiesce.control.registration_codec import MAX_REASON_CHARS, MOST_UNFIT, decode_leave, decode_register
 from quiesce.control.single_frame import first_frame
 from quiesce.control.stream import FrameStream
@@ -95,7 +96,7 @@ class Registry:
     async def _refuse(self, said: Register, stream: FrameStream[Leave], problem: str) -> None:
         """Logged once: it comes again every second."""
         self._count("refused")
-        if self._fleet.objections.refuse(said.worker, problem):
+        if self._fleet.objections.refuse(shown(said.worker), problem):
             self._say(logging.WARNING, "a worker is refused", said, reason=problem)
         with contextlib.suppress(PeerUnusable, TimeoutError):
             stream.send(Refused(problem))

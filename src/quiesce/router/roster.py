@@ -9,6 +9,7 @@ import msgspec
 from quiesce.control.address import Address, TcpAddress, is_wildcard, parse_address, place_of, show_address
 from quiesce.control.connection import Identity
 from quiesce.control.hello_codec import decode_greeting
+from quiesce.control.plain_text import is_name, is_plain, shown
 from quiesce.control.workers_file import MOST_WORKERS
 from quiesce.errors import ConfigurationError
 from quiesce.protocol.dispatch import DISPATCH_VERSION
@@ -42,6 +43,8 @@ class Roster:
 
     def why_not(self, said: Register, identity: Identity, *, local: bool) -> str:
         """Why a worker must not be registered, in words, or ""."""
+        if problem := _unshowable(said):
+            return problem
         if said.version != DISPATCH_VERSION:
             return f"version differs: the router speaks {DISPATCH_VERSION} of its frames, {said.worker} {said.version}"
         if said.model != self._model:
@@ -99,6 +102,18 @@ class Roster:
 def _is_same(known: Entry, said: Register, identity: Identity) -> bool:
     """The same life, over a new connection: its earlier one is broken, and nobody has noticed yet."""
     return known.said.incarnation == said.incarnation and known.key == identity.key
+
+
+def _unshowable(said: Register) -> str:
+    """Why what a worker says of itself cannot stand in logs and on terminals, or "". What it said is shown escaped."""
+    for what, text in (("name", said.worker), ("model's name", said.model)):
+        if not is_name(text):
+            return f"its {what} {shown(text)} is none: printable characters without quotes and backslashes make one"
+    if not is_plain(said.address):
+        return f"its address {shown(said.address)} has characters that cannot be printed"
+    hello = decode_greeting(said.hello) if said.hello else None
+    words = hello and [text for text in msgspec.structs.astuple(hello) if isinstance(text, str)]
+    return "" if all(map(is_plain, words or ())) else "its HELLO has characters that cannot be printed"
 
 
 def _ill_greeted(said: Register) -> str:
