@@ -47,7 +47,7 @@ def test_the_only_living_one_is_found_and_named(base: Path) -> None:
         (left / "lock").touch()
         assert serving_directory(None, base) == path
         assert server_line(path) == f"{path} (http://127.0.0.1:8123, model tiny)"
-    with pytest.raises(UsageError, match="quiesce serve"):
+    with pytest.raises(UsageError, match=r"quiesce serve.*or ask a router: `quiesce inspect --router URL`"):
         serving_directory(None, base)
 
 

@@ -74,7 +74,7 @@ async def test_a_worker_that_fails_probes_too_gets_nothing_until_one_passes(
     reason = (await client.get("/readiness")).json()["reason"]
     named, cause, more = reason.split("; ")
     assert named == "circuit breakers are open: decode-0"
-    assert cause == "a test generation through prefill-0 and decode-0 failed: It went boom."
+    assert cause == "a test generation through prefill-0 and decode-0 failed: It went boom"
     assert more == "the workers' logs say more"
     assert [len(worker.submits) for worker in deployment.workers] == submits, "never half a dispatch"
 

@@ -101,6 +101,7 @@ QUIESCE: dict[str, Way] = {
     "payload-digest": (Field.CHECKSUM, Kind.ON_OFF),
     "transport": (Field.BACKEND, Kind.TEXT),
     "data-host": (Field.DATA_HOST, Kind.TEXT),
+    "listen": (Field.LISTEN, Kind.TEXT),
     "data-tls": (Field.DATA_TLS, Kind.TEXT),
     "tls-cert": (Field.TLS_CERT, Kind.TEXT),
     "host": (Field.HOST, Kind.TEXT),

@@ -85,6 +85,7 @@ class Field(Enum):
     TRUST_NETWORK = ("--trust-network", Part.FLAGS)
     TRUST_TRANSPORT = ("--trust-transport", Part.FLAGS)
     DATA_HOST = ("--data-host", Part.FLAGS)
+    LISTEN = ("--listen", Part.FLAGS)
     DATA_TLS = ("--data-tls", Part.FLAGS)
     TLS_CERT = ("--tls-cert", Part.FLAGS)
     FRONTS = ("--fronts", Part.FLAGS)

@@ -62,7 +62,7 @@ class Readiness:
         """What the last test generation of each pair that could be used failed of, bounded."""
         usable = (pair.lives for pair in self._fleet.usable())
         told = dict.fromkeys(self._failures[lives] for lives in usable if lives in self._failures)
-        causes = [textwrap.shorten(each, _LONGEST_CAUSE) for each in list(told)[:_MOST_CAUSES]]
+        causes = [textwrap.shorten(each, _LONGEST_CAUSE).rstrip(".") for each in list(told)[:_MOST_CAUSES]]
         return [*causes, "the workers' logs say more"] if causes else []
 
     async def run(self) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import chain
 
-from quiesce.doctor.addresses import is_local
+from quiesce.doctor.addresses import is_local, listening_host
 from quiesce.doctor.findings import Hit, Rule, Seen, Severity, Unknown, label
-from quiesce.doctor.fleet import Engine, Field, Fleet, Part, Role
+from quiesce.doctor.fleet import Engine, Field, Fleet, Member, Part, Role, Told
 from quiesce.doctor.rules.links import OUR_SECURITY, OUR_SETTINGS, OUR_TRANSPORTS, OUR_WATCH
 
 
@@ -109,16 +109,25 @@ def _trusts_network(fleet: Fleet) -> Seen:
 
 def _data_in_the_clear(fleet: Fleet) -> Seen:
     for member in fleet.of(Engine.QUIESCE, Role.DECODE):
-        transport, host = member.told(Field.BACKEND), member.told(Field.DATA_HOST)
+        transport, (host, said) = member.told(Field.BACKEND), _page_host(member)
         way = member.told(Field.DATA_TLS)
         encrypted = member.told(Field.TLS_CERT) and not (way and way.value == "off")
-        if transport and host and transport.value == "tcp" and not is_local(str(host.value)) and not encrypted:
+        if transport and said and transport.value == "tcp" and not is_local(host) and not encrypted:
             yield Hit(
-                (transport.evidence, host.evidence, *([way.evidence] if way else [])),
-                f"{label(member)} takes page data at {host.value}, neither encrypted nor signed on its way.",
+                (transport.evidence, said.evidence, *([way.evidence] if way else [])),
+                f"{label(member)} takes page data at {host}, neither encrypted nor signed on its way.",
                 "Give --tls-cert, --tls-key and --tls-ca and leave --data-tls alone, or give --data-host an address of "
                 "a network that workers alone are on; on one host leave it out.",
             )
+
+
+def _page_host(member: Member) -> tuple[str, Told | None]:
+    """Where page data is taken, and what says so: --data-host, by default --listen. None: perhaps nowhere else."""
+    if told := member.told(Field.DATA_HOST):
+        return str(told.value), told
+    listen = member.told(Field.LISTEN)
+    host = listening_host(str(listen.value)) if listen else ""
+    return host, listen if host else None
 
 
 def _other_transport(fleet: Fleet) -> Seen:
