@@ -42,9 +42,11 @@ class Door:
     @contextlib.asynccontextmanager
     async def opened(self, security: Security = LOCAL, address: Address | None = None) -> AsyncIterator[Address]:
         listener = await open_listener(address or self.directory / "c.sock", self.registry.serve, security)
+        there = listener.address if isinstance(listener, TcpListener) else listener.path
+        self.registry.own.listens_at(there)
         tasks = [asyncio.ensure_future(self.fleet.run()), asyncio.ensure_future(self.registry.run())]
         try:
-            yield listener.address if isinstance(listener, TcpListener) else listener.path
+            yield there
         finally:
             await listener.stop()
             for task in tasks:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from quiesce.control.address import Address
+from quiesce.control.address import Address, TcpAddress, parse_address, show_address
 from quiesce.control.connection import Identity
 from quiesce.control.frames import pack
 from quiesce.control.security import LOCAL
@@ -20,9 +20,11 @@ from quiesce.ids import Incarnation
 from quiesce.protocol.dispatch import DISPATCH_VERSION
 from quiesce.protocol.hello import PROTOCOL_VERSION, Capabilities, Hello
 from quiesce.protocol.registration import Register
+from quiesce.router.own_places import MOST_FOUND, OwnPlaces
 from quiesce.router.roster import Roster
 from quiesce.worker.registering import Registrations
 from tests.control.hellos import DECODE, PREFILL
+from tests.control.trial import shows
 
 from .conftest import Deployment
 from .door import Door, Told, announced, logged, until
@@ -159,6 +161,59 @@ async def test_who_is_named_under_another_spelling_of_its_own_address_is_not_ref
         assert door.counts == {"registered": 1}
         await registrations.close()
     await worker.stop()
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_who_says_that_it_is_dialled_where_this_router_listens_is_refused(door: Door, known: bool) -> None:
+    """Also where only dialling shows it, as with a name that leads there."""
+    door.fleet.security = shows("router")
+    async with door.opened(shows("router"), TcpAddress("127.0.0.1", 0)) as address:
+        if not known:
+            door.registry.own = OwnPlaces()
+        where = show_address(address).replace("127.0.0.1", "localhost")
+        who = msgspec.structs.replace(SAID, address=where)
+        registrations = Registrations(who, [address], shows("prefill-0"), Told())
+        await eventually(door, lambda: "prefill-0" in door.fleet.objections.refused)
+        why = door.fleet.objections.refused["prefill-0"]
+        assert (
+            why == f"{where} is this router's own --control-listen, where no worker can be: --advertise another address"
+        )
+        assert door.counts["registered"] == (0 if known else 1)
+        await eventually(door, lambda: not door.fleet.links)
+        await eventually(door, lambda: door.counts["refused"] >= 2)  # it tries again, and is not dialled any more
+        assert door.counts["registered"] == (0 if known else 1)
+        await registrations.close()
+
+
+async def test_a_socket_file_that_leads_to_this_routers_own_is_refused(door: Door) -> None:
+    (door.directory / "alias.sock").symlink_to(door.directory / "c.sock")
+    async with door.opened() as address:
+        shadow = liar(f"unix:{door.directory}/alias.sock", address)
+        await eventually(door, lambda: "liar" in door.fleet.objections.refused)
+        assert "is this router's own --control-listen" in door.fleet.objections.refused["liar"]
+        assert not door.counts["registered"]
+        await shadow.close()
+
+
+@pytest.mark.parametrize(
+    ("address", "is_own"),
+    [
+        ("tcp://127.0.0.1:9000", True),
+        ("tcp://localhost:9000", True),
+        ("tcp://[::1]:9000", False),
+        ("tcp://127.0.0.1:9001", False),
+        ("tcp://10.0.0.1:9000", False),
+        ("unix:/run/q/c.sock", False),
+    ],
+)
+def test_a_router_that_listens_everywhere_is_at_this_hosts_own_addresses(address: str, is_own: bool) -> None:
+    own = OwnPlaces()
+    own.listens_at(parse_address("tcp://0.0.0.0:9000"))
+    assert own.holds(parse_address(address)) is is_own
+    for number in range(MOST_FOUND + 1):
+        own.find(TcpAddress(f"r{number}.example.org", 9000))
+    assert not own.holds(TcpAddress("r0.example.org", 9000))
+    assert own.holds(TcpAddress("r1.example.org", 9000))
 
 
 # ---------------------------------------------------------------- matched at once

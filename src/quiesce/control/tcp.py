@@ -34,6 +34,26 @@ def tune(sock: socket.socket) -> None:
         sock.setsockopt(level, option, value)
 
 
+End = tuple[str, int]
+"""IP address and port of one end of a connection."""
+
+
+def ends(connection: Connection) -> tuple[End, End] | None:
+    """Ours and the other one of a TCP connection; None for any other, or one that is over."""
+    sock = connection.socket if isinstance(connection, TlsConnection) else connection
+    if not isinstance(sock, socket.socket) or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return None
+    try:
+        return _end(sock.getsockname()), _end(sock.getpeername())
+    except OSError:
+        return None
+
+
+def _end(name: tuple[str, int]) -> End:
+    """A listener of both families sees IPv4 as mapped."""
+    return name[0].removeprefix("::ffff:"), name[1]
+
+
 def _tell_nobody(error: ssl.SSLError) -> None:
     """Whoever dials hears of it soon enough."""
 

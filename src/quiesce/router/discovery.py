@@ -11,7 +11,7 @@ from quiesce.control.address import Address, parse_address
 from quiesce.control.discovery import FILE, follow
 from quiesce.control.security import Security, load_security, require_security, require_spanning
 from quiesce.control.srv import check_srv
-from quiesce.control.tcp_listener import open_listener
+from quiesce.control.tcp_listener import TcpListener, open_listener
 from quiesce.control.whereabouts import Places, Whereabouts
 from quiesce.control.workers_file import NamedWorkers, read_workers
 from quiesce.router.fleet import Fleet
@@ -56,6 +56,7 @@ async def discovery(settings: RouterSettings, fleet: Fleet, meter: Meter) -> Asy
             address = parse_address(settings.control_listen)
             listener = await open_listener(address, registry.serve, fleet.security)
             opened.push_async_callback(listener.stop)
+            registry.own.listens_at(listener.address if isinstance(listener, TcpListener) else listener.path)
             following.append(registry.run())
         yield [asyncio.ensure_future(each) for each in following]
 

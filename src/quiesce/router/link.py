@@ -16,6 +16,7 @@ from quiesce.control.dispatch_codec import decode_worker_frame
 from quiesce.control.restraint import Restraint
 from quiesce.control.security import LOCAL, Security
 from quiesce.control.stream import FrameStream
+from quiesce.control.tcp import End, ends
 from quiesce.errors import PeerUnusable
 from quiesce.protocol.dispatch import (
     LEAVING,
@@ -67,7 +68,7 @@ class WorkerLink:
 
     A `dismissed` one gets nothing new. `halves` counts what was submitted on this link and has not ended, which `load`
     may not know of yet; `reserved` what is about to be. At a decode worker `awaited` is what each prefill worker has
-    not handed off to it, reserved or submitted.
+    not handed off to it, reserved or submitted. `ends` are ours and its of a TCP connection.
     """
 
     def __init__(self, address: Address, listener: Listener, security: Security = LOCAL) -> None:
@@ -75,6 +76,7 @@ class WorkerLink:
         self._security = security
         self.welcome: Welcome | None = None
         self.dismissed = False
+        self.ends: tuple[End, End] | None = None
         self.load = Load(0, 0, 0)
         self.peers: tuple[str, ...] = ()
         self.troubles: tuple[tuple[str, str], ...] = ()
@@ -182,6 +184,7 @@ class WorkerLink:
 
     async def _connect(self) -> FrameStream[WorkerFrame]:
         with contextlib.closing(await connect(self.address, security=self._security)) as sock:
+            self.ends = ends(sock)
             # Closing does nothing once the stream has taken the descriptor.
             return FrameStream(sock, decode_worker_frame, show_address(self.address))
 
@@ -242,6 +245,7 @@ class WorkerLink:
 
     def _end(self) -> None:
         """The stream is over, if there was one: everything that was asked of this worker has failed."""
+        self.ends = None
         if self._stream is None:
             return
         self._stream.close()

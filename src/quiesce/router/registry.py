@@ -13,12 +13,14 @@ from quiesce.control.plain_text import shown
 from quiesce.control.registration_codec import MAX_REASON_CHARS, MOST_UNFIT, decode_leave, decode_register
 from quiesce.control.single_frame import first_frame
 from quiesce.control.stream import FrameStream
+from quiesce.control.tcp import End, ends
 from quiesce.control.whereabouts import Whereabouts
-from quiesce.errors import PeerUnusable
+from quiesce.errors import BadFrame, PeerUnusable
 from quiesce.protocol.dispatch import Welcome
 from quiesce.protocol.registration import Leave, Refused, Register, Registered
 from quiesce.router.fleet import Fleet
 from quiesce.router.link import WorkerLink
+from quiesce.router.own_places import OwnPlaces
 from quiesce.router.roster import Entry, Roster
 from quiesce.telemetry.logs import ids
 
@@ -32,7 +34,8 @@ _log = logging.getLogger(__name__)
 
 
 class Registry:
-    """`serve` is for each connection that comes in; `count` hears how each registration began and ended.
+    """`serve` is for each connection that comes in; `count` hears how each registration began and ended. `own` has to
+    be told where it listens.
 
     Lives on one event loop.
     """
@@ -47,6 +50,7 @@ class Registry:
         self._known: dict[str, Address] = {}
         self._near: dict[bool, Registered] = {}
         self._news = asyncio.Event()
+        self.own = OwnPlaces()
         self._goodbyes: set[asyncio.Task[None]] = set()
         fleet.claimed = self._answered
 
@@ -72,7 +76,13 @@ class Registry:
 
     async def serve(self, sock: Connection) -> None:
         """One worker's registration, until it leaves or is lost."""
-        said = await first_frame(sock, decode_register)
+        both = ends(sock)
+        try:
+            said = await first_frame(sock, decode_register)
+        except BadFrame:
+            if both:
+                self._look_for_us(both)
+            raise
         stream: FrameStream[Leave] = FrameStream(sock, decode_leave, said.worker)
         try:
             if problem := self._why_not(said, stream, local=is_local(sock)):
@@ -86,12 +96,24 @@ class Registry:
         problem = self._roster.why_not(said, stream.identity, local=local)
         if problem:
             return problem
-        place = place_of(parse_address(said.address))
+        address = parse_address(said.address)
+        if self.own.holds(address):
+            return _ours(address)
+        place = place_of(address)
         for link in self._fleet.present:
             if (place_of(link.address) == place) != (link.name == said.worker):
                 where = show_address(link.address)
                 return f"{where} is where {link.name} answers" if link.name != said.worker else _is_here(link)
         return ""
+
+    def _look_for_us(self, both: tuple[End, End]) -> None:
+        """Who said something else than a worker does may be this router, at an address that it was told to dial: then
+        a link of ours is the other side of this very connection."""
+        for link in [each for each in self._fleet.links if each.ends == both[::-1]]:
+            self.own.find(link.address)
+            for entry in self._roster.at(link.address):
+                self._refute(entry, _ours(link.address))
+            self._news.set()
 
     async def _refuse(self, said: Register, stream: FrameStream[Leave], problem: str) -> None:
         """Logged once: it comes again every second."""
@@ -246,6 +268,10 @@ class Registry:
 
 def _is_here(link: WorkerLink) -> str:
     return f"a worker {link.name} is here already, at {show_address(link.address)}"
+
+
+def _ours(address: Address) -> str:
+    return f"{show_address(address)} is this router's own {SOURCE}, where no worker can be: --advertise another address"
 
 
 def _places(known: Mapping[str, Address], *, local: bool) -> tuple[tuple[str, str], ...]:
