@@ -97,6 +97,18 @@ async def test_many_that_come_and_are_lost_at_once_are_compared_and_told_of_a_fe
     assert 1 <= counted.counts["say"] <= 4
 
 
+async def test_who_comes_is_answered_while_others_are_being_told(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round through all may be long, and a worker waits for its answer."""
+    never = asyncio.Event()
+    monkeypatch.setattr(door.registry, "_tell_all", never.wait)
+    async with door.opened() as address:
+        for number in range(3):
+            async with asyncio.timeout(20):
+                stream = await registered(door, address, number)
+                assert await stream.receive() == Registered()
+                stream.close()
+
+
 def test_kinds_say_what_comparing_each_with_each_does() -> None:
     """Over workers that come, come again as another kind, and go."""
     rng, matching, here = random.Random(7), Matching(), dict[str, Hello]()

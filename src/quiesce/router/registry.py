@@ -48,7 +48,7 @@ class Registry:
         self._streams: dict[str, FrameStream[Leave]] = {}
         self._told: dict[str, Registered] = {}
         self._known: dict[str, Address] = {}
-        self._near: dict[bool, Registered] = {}
+        self._near = {local: Registered() for local in (False, True)}
         self._news = asyncio.Event()
         self.own = OwnPlaces()
         self._goodbyes: set[asyncio.Task[None]] = set()
@@ -154,6 +154,7 @@ class Registry:
         self._streams[said.worker] = stream
         self._told.pop(said.worker, None)
         self._say(logging.INFO, "a worker registered", said, address=said.address)
+        self._tell(said.worker)  # at once, however many others are being told
         self._news.set()
         return entry
 
