@@ -8,7 +8,8 @@ rounds, ratios the medians of each round's ratio. Ours includes what the protoco
 wake-up at the end. Bare, without either:
 
     shm            memmove in a loop
-    tcp, tcp+tls   one blocking socket: `sendall` of each run, `recv_into` at its place, one byte back at the end
+    tcp, tcp+tls   one blocking socket as the kernel gives it, with TCP_NODELAY: `sendall` of each run, `recv_into` at
+                   its place, one byte back at the end
     mooncake, nixl the library, called directly, with the same joined runs
     tcp-pull,
     nixl-pull      no bare way: what the same transport does when it pushes, so that the ratio is pull's to push
@@ -57,7 +58,6 @@ from quiesce.transport.nixl import library as nixl
 from quiesce.transport.onesided import Copies
 from quiesce.transport.pulling import Read
 from quiesce.transport.registry import Backend, backend, installed_version
-from quiesce.transport.tcp.sockets import tune
 
 PULL = "-pull"
 PAGE_BYTES = (4 << 10, 64 << 10, 1 << 20)
@@ -200,7 +200,7 @@ class BareSocket:
             self.process = PROCESSES.Process(target=take, args=(listener, bench.runs, len(self.memory)))
             self.process.start()
             self.sock = socket.create_connection(listener.getsockname())
-        tune(self.sock)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def copy(self, number: int) -> None:
         for source, _, n_bytes in self.runs[number % len(self.runs)]:
@@ -215,7 +215,6 @@ class BareSocket:
 def take(listener: socket.socket, parts: list[Runs], total_bytes: int) -> None:
     """The receiver of the bare socket, whose rounds come in turn; its memory is touched before."""
     sock, _ = listener.accept()
-    tune(sock)
     memory = memoryview(bytearray(b"1" * total_bytes))
     for runs in itertools.cycle(parts):
         for _, target, n_bytes in runs:
