@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from quiesce.cli.port import free_port
 from tests.control.trial import files
 
 IP = shutil.which("ip") or "ip"
@@ -118,9 +118,7 @@ class Host:
     def free_port(self) -> int:
         if self.prefix:  # nobody else is there
             return 9000 + next(_numbers)
-        with socket.create_server((self.address, 0)) as sock:
-            port: int = sock.getsockname()[1]
-            return port
+        return free_port(self.address, 0)
 
     def ask(self, port: int, path: str, body: str = "", status: int = 200) -> str:
         """What the server on this host answers as soon as it answers with `status`."""

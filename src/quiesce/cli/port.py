@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import secrets
 import socket
+from pathlib import Path
 
 from quiesce.errors import ConfigurationError
 from quiesce.router.listening import MAX_PORT
 
 _TRIES = 32
+_LOWEST = 12_000
+_KERNELS_OWN = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_port(host: str, port: int, flags: str = "--host {host} --port {port}", taken: str = "") -> int:
     """`port` if it can be bound at `host`, a free one for 0.
 
+    That one is none of those that the kernel gives to whoever connects: until it is listened on it would be anybody's.
     Raises `ConfigurationError`, which blames `flags` and, where somebody else listens there, says `taken`.
     """
+    for _ in range(0 if port else _TRIES):
+        try:
+            return free_port(host, _LOWEST + secrets.randbelow(_first_of_the_kernel() - _LOWEST))
+        except (ConfigurationError, ValueError):  # taken, or the kernel gives all of them
+            continue
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:
@@ -26,6 +36,13 @@ def free_port(host: str, port: int, flags: str = "--host {host} --port {port}", 
     except OSError as problem:
         why = f"{problem.strerror or problem}{taken if problem.errno == errno.EADDRINUSE else ''}"
         raise ConfigurationError([f"{flags.format(host=host, port=port)}: {why}"]) from None
+
+
+def _first_of_the_kernel() -> int:
+    try:
+        return int(_KERNELS_OWN.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return 32_768  # Linux's default
 
 
 def free_ports(host: str, first: int, count: int, own: int | None = None) -> int:

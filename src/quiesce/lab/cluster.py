@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import re
-import socket
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from quiesce.cli.attachment import Attachment
+from quiesce.cli.port import free_port
 from quiesce.cli.probe import ready
 from quiesce.errors import PeerUnusable
 from quiesce.lab.fault_socket import FaultControl
@@ -37,7 +37,7 @@ class Cluster:
         self._program = program
         self._environ = dict(environ or {})
         self._home = tempfile.TemporaryDirectory(prefix="q-", dir="/tmp")
-        self.port = _free_port()
+        self.port = free_port("127.0.0.1", 0)
         self._process: asyncio.subprocess.Process | None = None
         self._faults: list[FaultControl] = []
 
@@ -164,9 +164,3 @@ class Cluster:
                 return snapshot
         except TimeoutError:
             raise PeerUnusable(f"{name} did not get there within {within_s:g} s: {await self.snapshot(name)}") from None
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
