@@ -6,13 +6,14 @@ import asyncio
 import fcntl
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import httpx
 import pytest
+
+from quiesce.cli.port import free_port
 
 VERSION = "0.3.2"
 HOME = Path(__file__).parents[3] / f".venv-sglang-router-{VERSION}"
@@ -60,9 +61,16 @@ class SglangRouter:
     """`async with SglangRouter(python, log, "--pd-disaggregation", ...)`: started, and `workers` are healthy."""
 
     def __init__(self, python: Path, log: Path, *flags: str, workers: int) -> None:
-        self.port = _free_port()
+        self.port = free_port("127.0.0.1", 0)
         self._python, self._log, self._workers = python, log, workers
-        listening = ("--host", "127.0.0.1", "--port", str(self.port), "--prometheus-port", str(_free_port()))
+        listening = (
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(self.port),
+            "--prometheus-port",
+            str(free_port("127.0.0.1", 0)),
+        )
         self._flags = (*listening, "--worker-startup-check-interval", "1", *flags)
         self._process: asyncio.subprocess.Process | None = None
 
@@ -106,8 +114,3 @@ class SglangRouter:
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
             await self._process.wait()
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])

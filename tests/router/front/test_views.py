@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from typing import Any
 
 import httpx
 import msgspec
 import pytest
 
+from quiesce.cli.port import free_ports
 from quiesce.errors import ConfigurationError
 from quiesce.protocol.dispatch import Flush, Load, Submit, Tokens, WorkerSnapshot
 from quiesce.protocol.logprobs import TokenLogprobs
@@ -91,7 +91,7 @@ async def test_the_routers_port_is_no_fronts(fronts: Fronts) -> None:
     await fronts.start()
     assert fronts.deployment.server is not None
     service = fronts.deployment.server.service
-    told = msgspec.structs.replace(service.settings, fronts=free_port(), front_host="127.0.0.2")
+    told = msgspec.structs.replace(service.settings, fronts=free_ports("127.0.0.2", 0, 2), front_host="127.0.0.2")
     service.settings = told
     with pytest.raises(ConfigurationError, match=f"port {told.fronts} is --port's"):
         open_fronts(service, taken=told.fronts or 0)
@@ -100,12 +100,6 @@ async def test_the_routers_port_is_no_fronts(fronts: Fronts) -> None:
 async def test_ports_end_somewhere(fronts: Fronts) -> None:
     with pytest.raises(ConfigurationError, match="no port 65536"):
         await fronts.start(fronts=65535)
-
-
-def free_port() -> int:
-    """One that is free now, and so is the next one, perhaps."""
-    with socket.create_server(("127.0.0.2", 0)) as sock:
-        return min(int(sock.getsockname()[1]), 65000)
 
 
 # ---------------------------------------------------------------- what is told

@@ -14,7 +14,6 @@ from quiesce.errors import PeerUnusable
 
 IOV_MOST = 512  # buffers of one call; the kernel's limit is 1024
 BUFFER_BYTES = 4 << 20
-
 LOOPBACK_BUFFER_BYTES = 512 << 10
 """Within a host nothing is under way for long; what waits in larger buffers has left the caches before it is copied."""
 PIECE_BYTES = 256 << 10
