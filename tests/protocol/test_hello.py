@@ -25,7 +25,7 @@ def test_workers_that_fit() -> None:
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"version": 9}, "protocol version differs: d0 has 4, p0 has 9"),
+        ({"version": 9}, "protocol version differs: d0 has 5, p0 has 9"),
         ({"model_fingerprint": "x"}, "model differs"),
         ({"layout_fingerprint": "x"}, "KV layout differs"),
         ({"payload_digest": "blake2b"}, "payload digest setting differs"),
@@ -70,7 +70,7 @@ def test_a_third_one_says_no_more_than_it_knows() -> None:
     assert known_mismatch(MINE, changed) == mismatch(MINE, changed)
     assert known_mismatch(MINE, THEIRS) == ""
     later = OtherVersion(PROTOCOL_VERSION + 1, "p9")
-    assert known_mismatch(MINE, later) == "protocol version differs: d0 has 4, p9 has 5"
-    assert known_mismatch(later, replace(THEIRS, worker="p1")) == "protocol version differs: p9 has 5, p1 has 4"
+    assert known_mismatch(MINE, later) == "protocol version differs: d0 has 5, p9 has 6"
+    assert known_mismatch(later, replace(THEIRS, worker="p1")) == "protocol version differs: p9 has 6, p1 has 5"
     assert known_mismatch(later, OtherVersion(PROTOCOL_VERSION + 1, "d9")) == ""
     assert known_mismatch(None, MINE) == known_mismatch(MINE, None) == ""

@@ -25,6 +25,7 @@ from quiesce.transport.tcp.leases import Armed, Leases
 from quiesce.transport.tcp.receiver import TcpHost, TcpReceiver
 from quiesce.transport.tcp.sender import TcpSender
 from quiesce.transport.tcp.sockets import Stream
+from quiesce.transport.tcp.spans import Spans
 
 SHM, TCP = backend("shm"), backend("tcp")
 
@@ -134,12 +135,18 @@ class CopiesWithTheLock(Placement):
             WITH_THE_LOCK.memmove(there, here, ctypes.c_size_t(pages * page_bytes))
 
 
+def receive_with_the_lock(stream: Stream, spans: Spans) -> None:
+    while spans.left_bytes:
+        for view in spans.views(spans.left_bytes):
+            memory = (ctypes.c_char * len(view)).from_buffer(view)
+            fd = stream._sock.fileno()  # type: ignore[attr-defined]
+            WITH_THE_LOCK.recv(fd, memory, ctypes.c_size_t(len(view)), 0x100)  # MSG_WAITALL
+            spans.advance(len(view))
+
+
 class TakesWithTheLock(Inbound):
     def _place(self, armed: Armed, runs: Any) -> bool:
-        for view in self._views(runs):
-            memory = (ctypes.c_char * len(view)).from_buffer(view)
-            fd = self._stream._sock.fileno()  # type: ignore[attr-defined]
-            WITH_THE_LOCK.recv(fd, memory, ctypes.c_size_t(len(view)), 0x100)  # MSG_WAITALL
+        receive_with_the_lock(self._stream, self._spans(runs))
         return True
 
 

@@ -22,7 +22,7 @@ from quiesce.transport.tcp.lender import TcpLender
 from quiesce.transport.tcp.puller import TcpFlight, TcpPuller
 from quiesce.transport.tcp.windows import Window, Windows
 
-from .liars import TCP, WITH_THE_LOCK, Spinning
+from .liars import TCP, Spinning, receive_with_the_lock
 
 
 class PlacesNextDoor(TcpPuller):
@@ -155,10 +155,7 @@ class PlacesALittleMore(TcpPuller):
 
 class IntakeWithTheLock(Intake):
     def _place(self, read: Read) -> None:
-        for view in self._views(read.target_pages):
-            memory = (ctypes.c_char * len(view)).from_buffer(view)
-            fd = self._stream._sock.fileno()  # type: ignore[attr-defined]
-            WITH_THE_LOCK.recv(fd, memory, ctypes.c_size_t(len(view)), 0x100)  # MSG_WAITALL
+        receive_with_the_lock(self._stream, self._spans(read.target_pages))
 
 
 class ReadsWithTheLock(TcpPuller):

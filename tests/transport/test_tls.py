@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 import time
+from array import array
 from collections.abc import Callable
 
 import msgspec
@@ -25,6 +26,7 @@ from quiesce.transport.contract import Write
 from quiesce.transport.descriptors import decode_descriptor
 from quiesce.transport.tcp import inbound, tls, wire
 from quiesce.transport.tcp.sender import TcpSender
+from quiesce.transport.tcp.spans import Spans
 from quiesce.transport.tcp.tls import TlsStream
 from quiesce.trust import certificates
 from quiesce.trust.certificates import Leaf, make_certificates
@@ -115,7 +117,8 @@ def test_what_is_given_at_once_is_little_however_large_the_run() -> None:
         lends.shake_hands(time.monotonic() + LONG_S)
         shaking.join()
         lends.settimeout(None)
-        given = lends.give([memoryview(bytes(64 * tls.CIPHERTEXT_BYTES))])
+        memory = memoryview(bytearray(64 * tls.CIPHERTEXT_BYTES))
+        given = lends.give(Spans(memory, 0, array("Q", [0, len(memory)])))
         assert given is not None
         assert 0 < given <= 2 * tls.CIPHERTEXT_BYTES
 

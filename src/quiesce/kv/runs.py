@@ -49,9 +49,13 @@ def pack_runs(pages: npt.NDArray[np.integer[Any]]) -> bytes:
     first = int(pages[0])
     if len(pages) <= FEW and pages.tolist() == list(range(first, first + len(pages))):
         return _ONE_RUN.pack(first, len(pages))
-    starts = _run_starts(np.diff(pages) == 1)
-    counts = np.diff(starts, append=len(pages))
-    return np.stack([pages[starts], counts], axis=1).astype(_PAIR).tobytes()
+    return np.stack(runs_of(pages), axis=1).astype(_PAIR).tobytes()
+
+
+def runs_of(pages: npt.NDArray[np.integer[Any]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """First page and page count of each run, in the pages' order and as few as possible."""
+    starts = _run_starts(np.diff(pages) == 1)[: len(pages)]
+    return pages[starts].astype(np.int64), np.diff(starts, append=len(pages))
 
 
 def unpack_runs(data: bytes, pool_pages: int) -> Pages:

@@ -6,7 +6,7 @@ import msgspec
 
 from quiesce.ids import Incarnation
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 PUSH = "push"
 PULL = "pull"
 OVER_TLS = "+tls"

@@ -8,6 +8,7 @@ Version history (HELLO carries the number, `hello.PROTOCOL_VERSION`; workers of 
 3   PUBLISH's `held_tokens` is honoured: leases have no page for them. DONE carries `cached_tokens`.
     PROGRESS: a prompt that is computed for long is told from a prefill worker that is frozen.
 4   ASK and OFFER: decode may read from prefill instead (pull). Then ABORT and ABORT_ACK go the other way.
+5   Headers and replies of `tcp`'s data connections are 64 bytes; nothing here changed.
 """
 
 from __future__ import annotations

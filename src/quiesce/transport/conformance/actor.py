@@ -76,9 +76,10 @@ class PoolActor:
             self._image += 1
         return self._image
 
-    def has_begun(self, page: int) -> bool:
-        """Whether any byte of `page` has changed from the zeros of a fresh pool, waiting for it."""
-        while not self._pool.page_view()[page].any():
+    def has_begun(self, first: int, last: int) -> bool:
+        """Wait until page `first` or `last` of a landing has changed from zeros: C libraries copy backward, too."""
+        pages = self._pool.page_view()
+        while not (pages[first].any() or pages[last].any()):
             os.sched_yield()
         return True
 
@@ -101,16 +102,16 @@ class PoolActor:
         self._heard = Pulse(fds[0])
 
     def watch_landing(self, first: int, last: int) -> tuple[int, int]:
-        """How often this thread looked from the first byte of page `first` on while page `last` had none.
+        """How often this thread looked while one of pages `first` and `last` had bytes already and one had none.
 
         And how far the other process counted meanwhile: by the last such look at most, so surely beside the copy.
         """
-        self.has_begun(first)
+        self.has_begun(first, last)
         began = beats = self._heard.beats
-        looks, ending = 0, self._pool.page_view()[last]
+        looks, pages = 0, self._pool.page_view()
         while True:
             now = self._heard.beats
-            if ending.any():
+            if pages[first].any() and pages[last].any():
                 return looks, beats - began
             looks, beats = looks + 1, now
 

@@ -219,7 +219,7 @@ def after_a_fence_no_byte_changes(backend: str) -> str:
     with stage(backend, page_bytes=LARGE_PAGE_BYTES, pages=LARGE_PAGES, call_deadline_s=3.0) as on:
         on.arm(on.all_pages())
         on.launch(1, on.all_pages(), on.all_pages())
-        on.receiver.call("has_begun", 0)
+        on.receiver.call("has_begun", 0, on.n_pages - 1)
         by_lease = on.receiver.call("revoke", TAG)
         if by_lease:
             on.receiver.call("reclaim", TAG)

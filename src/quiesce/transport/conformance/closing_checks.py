@@ -38,7 +38,7 @@ def _close_mid_write(on: Stage) -> None:
     on.arm(on.all_pages())
     on.warm_up()
     on.launch(1, on.all_pages(), on.all_pages())
-    on.receiver.call("has_begun", 1)
+    on.receiver.call("has_begun", 1, on.n_pages - 1)
     on.receiver.call("close")
 
 
@@ -57,7 +57,7 @@ def after_the_lender_s_close_nothing_is_read(backend: str) -> str:
         on.lend(on.all_pages())
         on.warm_up()
         on.launch_all(1)
-        on.puller.call("has_begun", 1)
+        on.puller.call("has_begun", 1, on.n_pages - 1)
         on.lender.call("close")
         on.lender.call("fill", 2)
         on.launch_all(2)

@@ -114,7 +114,7 @@ def after_a_revocation_the_source_may_be_used_again(backend: str) -> str:
             on.warm_up()
             on.launch_all(1)
             if round_ % 2:
-                on.puller.call("has_begun", 1)
+                on.puller.call("has_begun", 1, on.n_pages - 1)
             else:
                 time.sleep(UNDER_WAY_S)
                 on.puller.stop()

@@ -7,7 +7,7 @@ from quiesce.kv.runs import expand
 from quiesce.kv.storage import Pool
 from quiesce.transport.tcp import wire
 from quiesce.transport.tcp.inbound import Guest, KeyOf, Runs
-from quiesce.transport.tcp.sockets import IOV_MOST, Hangup, Stream, receive_exactly, skip
+from quiesce.transport.tcp.sockets import Hangup, Stream, receive_exactly
 from quiesce.transport.tcp.windows import Window, Windows
 
 _ZEROS = memoryview(bytes(1 << 16))
@@ -45,29 +45,18 @@ class Borrower(Guest):
 
     def _send(self, window: Window, runs: Runs) -> bool:
         """Send all pages of `runs`; False when the window was revoked, zeros go in the place of the rest then."""
-        views = self._views(runs)
-        left_bytes, at = sum(map(len, views)), 0
-        while left_bytes:
-            n = self._send_piece(window, views[at : at + IOV_MOST])
-            if n is None:
-                self._fill(left_bytes)
-                return False
-            left_bytes -= n
-            at = skip(views, at, n)
-        return True
-
-    def _send_piece(self, window: Window, views: list[memoryview]) -> int | None:
-        """Hand the kernel what it has room for, and wait for room without the lock. None: the window was revoked."""
-        while True:
+        spans = self._spans(runs)
+        while spans.left_bytes:
             with window.lock:
                 if window.revoked:
-                    return None
+                    break
                 if self._closed:
                     raise Hangup(torn=True)
-                n = self._stream.give(views)
-            if n is not None:
-                return n
-            self._stream.wait_for_room()
+                n = self._stream.give(spans)
+            if n is None:
+                self._stream.wait_for_room()
+        self._fill(spans.left_bytes)
+        return not spans.left_bytes
 
     def _fill(self, n_bytes: int) -> None:
         """The reader waits for so many bytes more; it is told afterwards that they are nothing."""

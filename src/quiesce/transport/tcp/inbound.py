@@ -17,7 +17,8 @@ from quiesce.kv.runs import Pages, expand
 from quiesce.kv.storage import Pool
 from quiesce.transport.tcp import wire
 from quiesce.transport.tcp.leases import Armed, Leases
-from quiesce.transport.tcp.sockets import Hangup, Stream, piece_of, receive_exactly, skip
+from quiesce.transport.tcp.sockets import Hangup, Stream, receive_exactly
+from quiesce.transport.tcp.spans import PageMemory, Spans
 
 AUTHENTICATE_S = 5.0
 """For all of it, however the bytes drip."""
@@ -40,7 +41,7 @@ class Guest(abc.ABC):
         self._pool = pool
         self._key_of = key_of
         self._closed = False
-        self._memory = pool.page_view().reshape(-1).data
+        self._memory = PageMemory(pool)
 
     def close(self) -> None:
         """From any thread: nothing more is moved than the piece at hand; the thread ends by itself."""
@@ -91,11 +92,9 @@ class Guest(abc.ABC):
     def _serve(self) -> None:
         """One write or read, from its header to its end."""
 
-    def _views(self, runs: Runs) -> list[memoryview]:
+    def _spans(self, runs: Runs) -> Spans:
         """The memory of `runs` in their order."""
-        page_bytes = self._pool.layout.page_bytes
-        begins, ends = (runs[:, 0] * page_bytes).tolist(), ((runs[:, 0] + runs[:, 1]) * page_bytes).tolist()
-        return [self._memory[begin:end] for begin, end in zip(begins, ends, strict=True)]
+        return self._memory.spans(runs[:, 0], runs[:, 1])
 
     def _read_runs(self, n_runs: int, n_pages: int) -> Runs:
         if n_pages > self._pool.pages:
@@ -141,31 +140,20 @@ class Inbound(Guest):
 
         A revocation waits for one call that takes what has come already (`PIECE_BYTES` at most), never for the peer.
         """
-        views = self._views(runs)
-        left_bytes, at = sum(map(len, views)), 0
-        while left_bytes:
-            n = self._place_piece(armed, piece_of(views, at))
-            if n is None:
-                self._discard(left_bytes)
-                return False
-            left_bytes -= n
-            at = skip(views, at, n)
-        return True
-
-    def _place_piece(self, armed: Armed, views: list[memoryview]) -> int | None:
-        """Place what has come already, and wait for more without the lock. None: it was revoked."""
-        while True:
+        spans = self._spans(runs)
+        while spans.left_bytes:
             with armed.lock:
                 if armed.revoked:
-                    return None
+                    break
                 if self._closed:
                     raise Hangup(torn=True)
-                n = self._stream.take(views)
-            if n == 0:
+                n = self._stream.take(spans)
+            if n is None:
+                self._stream.wait()
+            elif n == 0:
                 raise Hangup(torn=True)
-            if n is not None:
-                return n
-            self._stream.wait()
+        self._discard(spans.left_bytes)
+        return not spans.left_bytes
 
     def _seal(self, armed: Armed, pages: Pages, words: tuple[int, ...]) -> bool:
         """Nothing is sealed once the lease was revoked, although every byte is there."""

@@ -11,7 +11,7 @@ from quiesce.protocol.sender_io import Outcome
 from quiesce.transport.pulling import Read
 from quiesce.transport.tcp import wire
 from quiesce.transport.tcp.line import TcpLine
-from quiesce.transport.tcp.sockets import Hangup, piece_of, receive_exactly, skip
+from quiesce.transport.tcp.sockets import Hangup, receive_exactly
 from quiesce.trust.contexts import Tls
 
 
@@ -84,14 +84,10 @@ class Intake(TcpLine[Read]):
         return verdict, receive_exactly(self._stream, n_reason).decode(errors="replace")
 
     def _place(self, read: Read) -> None:
-        views = self._views(read.target_pages)
-        left_bytes, at = sum(map(len, views)), 0
-        while left_bytes:
-            n = self._stream.take(piece_of(views, at))
-            if n == 0:
-                raise Hangup(torn=True)
+        spans = self._spans(read.target_pages)
+        while spans.left_bytes:
+            n = self._stream.take(spans)
             if n is None:
                 self._stream.wait()
-                continue
-            left_bytes -= n
-            at = skip(views, at, n)
+            elif n == 0:
+                raise Hangup(torn=True)

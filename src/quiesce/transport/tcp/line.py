@@ -10,11 +10,12 @@ from abc import ABC, abstractmethod
 from typing import Generic
 
 from quiesce.errors import HandshakeRefused, PeerUnusable
-from quiesce.kv.runs import Pages, copy_runs
+from quiesce.kv.runs import Pages, runs_of
 from quiesce.kv.storage import Pool
 from quiesce.transport.flights import J
 from quiesce.transport.tcp import wire
 from quiesce.transport.tcp.sockets import PlainStream, Stream, receive_exactly
+from quiesce.transport.tcp.spans import PageMemory, Spans
 from quiesce.transport.tcp.tls import TlsStream
 from quiesce.trust.contexts import Tls
 
@@ -31,7 +32,7 @@ class TcpLine(ABC, Generic[J]):
     def __init__(self, pool: Pool, descriptor: wire.TcpDescriptor, tls: Tls | None = None) -> None:
         """Connect and prove the ticket. Raises PeerUnusable or HandshakeRefused; no byte of a page was moved then."""
         self._pool = pool
-        self._memory = pool.page_view().reshape(-1).data
+        self._memory = PageMemory(pool)
         self._number = 0
         self._lock = threading.Lock()
         self._broken = ""
@@ -58,12 +59,9 @@ class TcpLine(ABC, Generic[J]):
     def close(self) -> None:
         """By the thread that uses it, when nothing follows."""
 
-    def _views(self, pages: Pages) -> list[memoryview]:
+    def _spans(self, pages: Pages) -> Spans:
         """The memory of our own `pages` in their order."""
-        page_bytes = self._pool.layout.page_bytes
-        runs = copy_runs(pages, pages)
-        begins, ends = (runs.source * page_bytes).tolist(), ((runs.source + runs.pages) * page_bytes).tolist()
-        return [self._memory[begin:end] for begin, end in zip(begins, ends, strict=True)]
+        return self._memory.spans(*runs_of(pages))
 
 
 def connect(descriptor: wire.TcpDescriptor, tls: Tls | None, role: str) -> Stream:

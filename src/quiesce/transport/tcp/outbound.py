@@ -52,11 +52,13 @@ class Outbound(TcpLine[Write]):
         if not may_leave():
             self._tell(number, Outcome.FAILED_QUIESCED, "its time was over before it left")
             return
+        spans = None
         try:
             self._stream.send(self._announcement(number, write))  # by itself: the receiver reads it meanwhile
-            self._stream.send(self._views(write.source_pages))
+            spans = self._spans(write.source_pages)
+            self._stream.send_spans(spans)
         except OSError as error:
-            if not error.sent_bytes:  # type: ignore[attr-defined]
+            if spans is None or spans.is_whole:
                 self._tell(number, Outcome.FAILED_QUIESCED, f"no byte of a page was sent: {error}")
             self.fail(f"the connection broke: {error}")
 

@@ -15,7 +15,8 @@ import time
 from collections.abc import Iterator, Sequence
 
 from quiesce.errors import HandshakeRefused
-from quiesce.transport.tcp.sockets import Buffer, Hangup, PlainStream
+from quiesce.transport.tcp.sockets import PIECE_BYTES, Buffer, Hangup, PlainStream
+from quiesce.transport.tcp.spans import Spans
 from quiesce.trust.contexts import Tls
 from quiesce.trust.grants import grants_of, may_be_some
 
@@ -78,16 +79,21 @@ class TlsStream(PlainStream):
                 return 0
         return n
 
-    def take(self, views: list[memoryview], /) -> int | None:
-        if n := self._fill(views):
+    def take(self, spans: Spans, /) -> int | None:
+        if n := self._fill(spans):
             return n
         try:
-            return self._fill(views) or None if self._fetch(socket.MSG_DONTWAIT) else 0
+            return self._fill(spans) or None if self._fetch(socket.MSG_DONTWAIT) else 0
         except BlockingIOError:
             return None
 
-    def _fill(self, views: list[memoryview]) -> int:
-        """Decrypt what is here into `views`; 0 when no whole record is."""
+    def _fill(self, spans: Spans) -> int:
+        """Decrypt what is here to its place; 0 when no whole record is."""
+        n = self._decrypt_into(spans.views(PIECE_BYTES))
+        spans.advance(n)
+        return n
+
+    def _decrypt_into(self, views: list[memoryview]) -> int:
         filled = 0
         for view in views:
             at = 0
@@ -118,31 +124,35 @@ class TlsStream(PlainStream):
 
     # ------------------------------------------------------------ writing
 
-    def send(self, buffers: Sequence[Buffer], /) -> int:
-        before = self._sent_bytes
-        try:
-            for piece in _pieces(buffers):
-                while n := self._encrypt(piece):
-                    piece = piece[n:]
-                    if self._outgoing.pending >= CIPHERTEXT_BYTES:
-                        self._flush()
-            self._flush()
-        except OSError as error:
-            error.sent_bytes = self._sent_bytes - before  # type: ignore[attr-defined]
-            raise
-        return self._sent_bytes - before
+    def send(self, buffers: Sequence[Buffer], /) -> None:
+        for piece in _pieces(buffers):
+            while n := self._encrypt(piece):
+                piece = piece[n:]
+                if self._outgoing.pending >= CIPHERTEXT_BYTES:
+                    self._flush()
+        self._flush()
 
-    def give(self, views: list[memoryview], /) -> int | None:
+    def send_spans(self, spans: Spans, /) -> None:
+        while spans.left_bytes:
+            views, before = spans.views(PIECE_BYTES), self._sent_bytes
+            try:
+                self.send(views)
+            finally:
+                if self._sent_bytes > before:
+                    spans.advance(sum(map(len, views)))
+
+    def give(self, spans: Spans, /) -> int | None:
         """What is encrypted is a copy, whether the kernel has taken it yet or not."""
         try:
             self._flush(socket.MSG_DONTWAIT)
         except BlockingIOError:
             return None
         given = 0
-        for view in views:
+        for view in spans.views(PIECE_BYTES):
             given += (n := self._encrypt(view))
             if n < len(view):
                 break
+        spans.advance(given)
         with contextlib.suppress(BlockingIOError):
             self._flush(socket.MSG_DONTWAIT)
         return given

@@ -20,6 +20,10 @@ In pull the puller connects and proves itself as a sender does, the lender as a 
 The key of a ticket is derived from the pool's secret, which never travels; ticket and key go to one peer, inside the
 descriptor, over the control stream. A proof is HMAC-SHA256 of who proves and both challenges, so neither side can be
 made to answer for the other. All of it is inside TLS if the descriptor says so; else nothing is encrypted or signed.
+
+Headers and replies are 64 bytes, a cache line, because pages follow them into the kernel's buffers: some processors
+copy at a third of their speed to a place that lies up to 31 bytes further in its 4 KiB than the source in its own
+(seen on AMD's EPYC of family 25: pages after a reply of 10 bytes, 8.3 ms for 16 MiB instead of 3.2).
 """
 
 from __future__ import annotations
@@ -41,9 +45,9 @@ CHALLENGE_BYTES = PROOF_BYTES = 32
 MAX_REASON_BYTES = 255
 NO_SLOT = 2**32 - 1
 
-_HEADER = struct.Struct("<QQIII")  # number, tag, pages, runs, slot
+_HEADER = struct.Struct("<QQIII36x")  # number, tag, pages, runs, slot
 _WORDS = struct.Struct(f"<{METADATA_WORDS}Q")
-_REPLY = struct.Struct("<QBB")  # number, verdict, bytes of the reason
+_REPLY = struct.Struct("<QBB54x")  # number, verdict, bytes of the reason
 HEADER_BYTES, WORDS_BYTES, REPLY_BYTES = _HEADER.size, _WORDS.size, _REPLY.size
 RUN_BYTES = 8
 
