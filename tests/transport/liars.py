@@ -51,6 +51,30 @@ class StampsFirst(Placement):
         """Nothing is copied."""
 
 
+class EndsInWords(TcpSender):
+    """Who closes a target is told that nothing comes any more."""
+
+    def __init__(self, pool: Any, threads: int, call_deadline_s: float) -> None:
+        super().__init__(pool, threads, call_deadline_s)
+        self._due: set[int] = set()
+        self._called: list[Completion] = []
+
+    def launch(self, target: object, write: Write) -> None:
+        self._due.add(write.id)
+        super().launch(target, write)  # type: ignore[arg-type]
+
+    def close_target(self, target: object) -> None:
+        super().close_target(target)  # type: ignore[arg-type]
+        self._called = [Completion(id_, Outcome.FAILED_QUIESCED, 0, 0.0) for id_ in self._due]
+
+    def completions(self) -> list[Completion]:
+        ended = [*self._called, *super().completions()]
+        self._called = []
+        first = {each.id: each for each in reversed(ended) if each.id in self._due}
+        self._due -= first.keys()
+        return list(first.values())
+
+
 class RevokesInWords(TcpReceiver):
     def revoke(self, tag: PageTag) -> bool:
         return True
@@ -185,6 +209,7 @@ def _shm(sender: type[ShmSender] = ShmSender, receiver: type[ShmReceiver] = ShmR
 
 
 QUIESCED = replace(TCP, sender=CallsEverythingQuiesced)
+ABORTED = replace(TCP, sender=EndsInWords)
 TWICE = _shm(SaysEverythingTwice)
 EMPTY = replace(SHM, sender=lambda pool, threads, deadline_s: ShmSender(pool, threads, deadline_s, StampsFirst()))
 REVOKED = replace(TCP, receiver=RevokesInWords)

@@ -25,6 +25,7 @@ from .installed import skip_unless_here
 
 LIARS: dict[str, checks.Check] = {
     "QUIESCED": checks.an_unknown_end_is_never_called_quiesced,
+    "ABORTED": checks.a_write_to_a_closed_target_is_never_called_quiesced_wrongly,
     "TWICE": checks.every_completion_comes_once,
     "EMPTY": checks.landed_means_visible,
     "REVOKED": checks.after_a_fence_no_byte_changes,

@@ -49,6 +49,15 @@ def test_a_backend_declares_what_was_seen_of_it_and_no_more(entry: Entry) -> Non
     assert (entry.library, entry.version) == (backend.library, backend.verified)
 
 
+def test_the_later_life_of_a_library_was_where_the_earlier_one_had_been() -> None:
+    """There an old write by address would find it: elsewhere the check would hold for nothing."""
+    told = {each.backend: each.find("an_old_write_never_lands_in_a_later_life") for each in RECORDED}
+    for name in ("tcp", "mooncake", "nixl"):
+        seen = told[name]
+        assert seen is not None
+        assert seen.detail == "at the same address"
+
+
 def test_the_program_writes_the_record(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -55,6 +55,17 @@ def test_a_package_offers_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert registry.backend("pigeon").reach == "as far as it flies"
 
 
+def test_one_that_names_nothing_verified_has_to_be_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it declares was seen by nobody, as far as anybody here knows."""
+    offered(monkeypatch, "tests.transport.liars:NAMED", "pigeon")
+    pigeon = registry.backend("pigeon")
+    with pytest.raises(ConfigurationError, match=r"pigeon names no library in a version.*--trust-transport"):
+        registry.require_trusted(pigeon, network=True, library=False)
+    registry.require_trusted(pigeon, network=True, library=True)
+    named = replace(pigeon, library="pytest", verified=registry.installed_version("pytest"))
+    registry.require_trusted(named, network=True, library=False)
+
+
 def test_nobody_takes_our_names(monkeypatch: pytest.MonkeyPatch) -> None:
     offered(monkeypatch, "tests.transport.liars:NAMED", "tcp")
     assert registry.names() == ("shm", "tcp", "mooncake", "nixl", "mori")
@@ -108,5 +119,11 @@ def test_a_library_in_a_version_that_was_never_verified_has_to_be_trusted() -> N
     with pytest.raises(ConfigurationError, match=r"verified with pytest 0\.1, not with .*--trust-transport"):
         registry.require_trusted(other, network=True, library=False)
     registry.require_trusted(other, network=True, library=True)
-    missing = replace(other, library="no-such-distribution")
-    registry.require_trusted(missing, network=True, library=False)
+
+
+def test_a_library_that_another_distribution_brought_has_to_be_trusted() -> None:
+    """Mooncake's wheel with CUDA has the same modules under another name: nobody has seen what it does."""
+    other = replace(registry.backend("tcp"), library="no-such-distribution", verified="0.1")
+    with pytest.raises(ConfigurationError, match=r"0\.1, not with what is here, which another.*--trust-transport"):
+        registry.require_trusted(other, network=True, library=False)
+    registry.require_trusted(other, network=True, library=True)

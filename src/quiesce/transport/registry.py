@@ -50,8 +50,9 @@ class Backend(msgspec.Struct, frozen=True):
     prefill (capability `pull`); None, both, where it cannot. A pool to read from, or into, is a private one.
     `shared_pool` says that decode's pool must be made by `Pool.shared`. `fence` says in words what proves *fenced*,
     `reach` how far pages can travel. `library` is the distribution that it drives, `verified` the version of it that
-    passed the conformance suite; both "" for what is all ours. `unverified()` says what of the configuration never did,
-    `missing()` why it cannot run here; both "" when all is well. `secured(tls)` is the same backend with its pages
+    passed the conformance suite; both "" for what is all ours (a package names itself, or must be trusted).
+    `unverified()` says what of the configuration never did, `missing()` why it cannot run here; both "" when all is
+    well. `secured(tls)` is the same backend with its pages
     inside mutual TLS, under the name `secured_name`; None where pages cannot be encrypted. `segmented(layout, pages)`
     is a receiver that lends each staged lease memory of its own; None where all leases land in one pool. `close_fence`
     says that after its receiver's `close` no byte of the pool changes, with writes under way and senders that live on,
@@ -198,10 +199,16 @@ def require_trusted(chosen: Backend, *, network: bool, library: bool) -> None:
             "say --trust-network if nobody else does"
         )
     installed = installed_version(chosen.library)
-    if installed and installed != chosen.verified and not library:
+    if chosen.library and installed != chosen.verified and not library:
         problems.append(
-            f"transport {chosen.name} was verified with {chosen.library} {chosen.verified}, not with {installed}; "
+            f"transport {chosen.name} was verified with {chosen.library} {chosen.verified}, not with "
+            f"{installed or 'what is here, which another distribution brought'}; "
             "install that, or run quiesce.transport.conformance and say --trust-transport"
+        )
+    if _is_strange(chosen) and not chosen.library and not library:
+        problems.append(
+            f"transport {chosen.name} names no library in a version that was verified; "
+            "run quiesce.transport.conformance and say --trust-transport"
         )
     if (deviation := chosen.unverified()) and not library:
         problems.append(f"transport {chosen.name} was never verified with {deviation}; say --trust-transport")
@@ -209,8 +216,13 @@ def require_trusted(chosen: Backend, *, network: bool, library: bool) -> None:
         raise ConfigurationError(problems)
 
 
+def _is_strange(chosen: Backend) -> bool:
+    """Whether a package offered it: our record says nothing of it, so it has to name what its author verified."""
+    return chosen.name not in _OURS and chosen.name in _offered()
+
+
 def installed_version(library: str) -> str:
-    """The version of a distribution; "" when it is not here, which its own import will say better."""
+    """The version of a distribution; "" when it is not here, though another one may have brought its modules."""
     try:
         return version(library) if library else ""
     except PackageNotFoundError:

@@ -129,7 +129,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="Allow a transport that asks nobody who they are (mooncake, nixl)."),
     ] = False
     trust_transport: Annotated[
-        bool, Meta(description="Allow a transport's library in a version that was never verified.")
+        bool, Meta(description="Allow a transport, or its library, in a version that was never verified.")
     ] = False
     transfer_batch_pages: Annotated[
         int, Meta(ge=0, description="Most pages in one launched write or read; 0 moves a chunk in one.")

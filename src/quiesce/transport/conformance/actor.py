@@ -253,6 +253,9 @@ class ReceiverActor(WatchingActor):
     def slots(self) -> int:
         return self._pool.slots
 
+    def address(self) -> int:
+        return self._pool.base_address
+
     def use_again(self) -> None:
         """Fresh memory in the place of the pool, whose mapping is gone."""
         n_bytes = segment_of(self._pool.layout, self._pool.pages, self._pool.slots).n_bytes

@@ -147,6 +147,27 @@ def an_unknown_end_is_never_called_quiesced(backend: str) -> str:
     return f"{outcomes[1]}; of {len(rest)} pages {arrived} arrived, and {reused} of the source as it was used later"
 
 
+def a_write_to_a_closed_target_is_never_called_quiesced_wrongly(backend: str) -> str:
+    """An abort: the receiver stands still, and nobody wants the write under way or the waiting one any more."""
+    with stage(backend, page_bytes=LARGE_PAGE_BYTES, pages=LARGE_PAGES, call_deadline_s=3 * SHORT_S) as on:
+        on.arm(on.all_pages())
+        on.warm_up()
+        on.receiver.stop()
+        on.launch(1, on.all_pages(), on.all_pages())
+        on.launch(2, [1], [0])
+        early = on.outcomes(1, SHORT_S)  # the first one is under way by then
+        on.writer.call("close_target")
+        outcomes = early | on.outcomes(2 - len(early))
+        expect(sorted(outcomes) == [1, 2], outcomes)
+        on.receiver.go_on()
+        on.settled_image()
+        rest = on.all_pages()[1:]
+        arrived, waited = sum(on.holds(rest, 1, rest)), on.holds([0], 1, [1])[0]
+        expect(outcomes[1] != QUIESCED or arrived == 0, f"{arrived} pages of a write that was called quiesced")
+        expect(outcomes[2] != QUIESCED or not waited, "a write that waited landed, and was called quiesced")
+    return f"{outcomes[1]}, {outcomes[2]}; of {len(rest)} pages {arrived} arrived"
+
+
 def a_closed_sender_reads_no_source(backend: str) -> str:
     """source_fence: after `close` nothing that the source holds from then on arrives anywhere."""
     with stage(backend, page_bytes=LARGE_PAGE_BYTES, pages=LARGE_PAGES) as on:
@@ -193,10 +214,11 @@ def a_killed_receiver_hangs_nobody(backend: str) -> str:
 
 
 def an_old_write_never_lands_in_a_later_life(backend: str) -> str:
-    """Same host, same port, same process layout: the next life's pool stays as it is."""
+    """Same host, same port, same address as a rule (it is told): the next life's pool stays as it is."""
     with stage(backend, page_bytes=LARGE_PAGE_BYTES, pages=LARGE_PAGES, call_deadline_s=3.0) as on:
         on.arm(on.all_pages())
         on.warm_up()
+        address = on.receiver.call("address")
         on.receiver.stop()
         on.launch(1, on.all_pages(), on.all_pages())
         on.receiver.kill()
@@ -204,6 +226,7 @@ def an_old_write_never_lands_in_a_later_life(backend: str) -> str:
         try:
             later.call("open", backend, LARGE_PAGE_BYTES, LARGE_PAGES, on.slots, on.port)
             later.call("arm", TAG, on.all_pages(), 0)
+            same = later.call("address") == address
             before = later.call("image")
             on.launch(2, on.all_pages(), on.all_pages())
             outcomes = on.outcomes(2)
@@ -211,7 +234,7 @@ def an_old_write_never_lands_in_a_later_life(backend: str) -> str:
             expect(later.call("image") == before, "a byte of an earlier life's write is in the later life's pool")
         finally:
             later.close()
-    return ""
+    return f"at {'the same' if same else 'another'} address"
 
 
 def after_a_fence_no_byte_changes(backend: str) -> str:
@@ -294,7 +317,10 @@ ALWAYS: tuple[Check, ...] = (
 """Conditions of entry."""
 
 PROVES: dict[str, tuple[Check, ...]] = {
-    "drain_ack": (an_unknown_end_is_never_called_quiesced,),
+    "drain_ack": (
+        an_unknown_end_is_never_called_quiesced,
+        a_write_to_a_closed_target_is_never_called_quiesced_wrongly,
+    ),
     "source_fence": (a_closed_sender_reads_no_source, a_closed_sender_reads_nothing_for_an_unknown_end),
     "fence": (after_a_fence_no_byte_changes, a_dead_writer_s_bytes_end_at_its_fence),
     "bounds_checked": (what_lies_outside_is_refused_whole,),
