@@ -48,6 +48,13 @@ def test_the_light_part_imports_no_engine() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize(("words", "code"), [(["--version"], 0), (["nonsense"], 2)])
+def test_the_package_is_the_command(words: list[str], code: int) -> None:
+    done = subprocess.run([sys.executable, "-m", "quiesce", *words], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (code, "" if code else f"quiesce {__version__}\n")
+    assert ("Usage: quiesce " in done.stderr) == bool(code)
+
+
 def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     listed = capsys.readouterr().out
