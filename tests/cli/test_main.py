@@ -144,6 +144,28 @@ def test_names_of_other_servers_are_translated(words: str, said: str, capsys: py
     assert said in told
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("router --transport tcp", "It is for `quiesce serve`, `quiesce prefill`, `quiesce decode`."),
+        ("router --trasnport tcp", "Did you mean --transport? It is for `quiesce serve`, "),
+        ("router --no-trust-network", "It is for `quiesce serve`, `quiesce prefill`, `quiesce decode`."),
+        ("decode --max-bodi-bytes=9", "Did you mean --max-bodies-bytes? It is for `quiesce serve`, `quiesce router`."),
+        ("prefill --api-key k", "It is for `quiesce serve`, `quiesce router`."),
+        ("inspect --rotuer u", "Did you mean --router?"),
+        ("inspect --transport tcp", "It is for `quiesce serve`, `quiesce prefill`, `quiesce decode`."),
+        ("lab swarm --sead 3", "Did you mean --seed?"),
+    ],
+)
+def test_an_option_of_another_command_is_said_to_be_its(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words.split()) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    name = next(word for word in words.replace("=", " ").split() if word.startswith("--"))
+    assert f"Error: No such option: {name}. {said}" in told
+
+
 def test_every_flag_of_the_page_about_sglang_is_told() -> None:
     """In the first column of its tables; those that are called the same here need no word."""
     page = (Path(__file__).parents[2] / "docs/migrating-from-sglang.md").read_text()

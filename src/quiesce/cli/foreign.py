@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 
-from quiesce.cli.fields import settings_of
-from quiesce.cli.tree import BETWEEN_HOSTS, ROUTER, SERVE, UNPAIRED_WORKER, WORKER
+import click
+
+from quiesce.cli.fields import Kind, Slice, settings_of
+from quiesce.cli.tree import BETWEEN_HOSTS, EVERY_NAME, ROUTER, SERVE, UNPAIRED_WORKER, WORKER
 
 _OURS: dict[str, tuple[str, ...]] = {
     "--admin-api-key": ("--admin-key",),
@@ -49,6 +51,13 @@ _ALIKE = 0.75
 """How similar a name must be to be suggested; click's 0.6 finds --mode for --max-model-len."""
 
 
+def explained(error: click.NoSuchOption) -> click.UsageError:
+    """The error in our words, whichever command it is of."""
+    command = error.ctx.command if error.ctx else click.Command(None)
+    known = {flag for each in command.params if isinstance(each, click.Option) for flag in each.opts}
+    return click.UsageError(explain(error.option_name, known, command.name or ""), error.ctx)
+
+
 def explain(name: str, known: Collection[str], command: str = "") -> str:
     """What to say of an option that `command`, with the options `known`, does not have."""
     return f"No such option: {name}. {_hint(name, known, command)}".strip()
@@ -60,17 +69,26 @@ def _hint(name: str, known: Collection[str], command: str) -> str:
     if here := [ours for ours in _OURS.get(name, ()) if ours.partition(" ")[0] in known]:
         return f"Here it is {' and '.join(here)}."
     owners = _owners(name)
-    if owners and command == "serve" and name in _flags(BETWEEN_HOSTS):
+    if owners and command == "serve" and name.replace("--no-", "--") in _flags(BETWEEN_HOSTS):
         return f"{owners} {_ONE_HOST}"
     alike = " or ".join(difflib.get_close_matches(name, sorted(known), cutoff=_ALIKE))
-    return f"{owners} Did you mean {alike}?".strip() if alike else owners
+    if alike or owners:
+        return f"{owners} Did you mean {alike}?".strip() if alike else owners
+    elsewhere = difflib.get_close_matches(name, sorted(_flags(EVERY_NAME)), n=1, cutoff=_ALIKE)
+    return " ".join(f"Did you mean {each}? {_owners(each)}" for each in elsewhere)
 
 
 def _owners(name: str) -> str:
     """Which of our commands have this option."""
-    found = [each for each, slices in _COMMANDS.items() if name in _flags(settings_of(slices))]
+    found = [each for each, slices in _COMMANDS.items() if name in _flags_of(slices)]
     return f"It is for {', '.join(f'`quiesce {each}`' for each in found)}." if found else ""
 
 
-def _flags(names: Collection[str]) -> set[str]:
+def _flags_of(slices: Sequence[Slice]) -> set[str]:
+    settings = settings_of(slices)
+    switches = (name for name, each in settings.items() if each.kind is Kind.SWITCH)
+    return _flags(settings) | _flags(f"no_{name}" for name in switches)
+
+
+def _flags(names: Iterable[str]) -> set[str]:
     return {f"--{name.replace('_', '-')}" for name in names}

@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Sequence
 import click
 
 from quiesce.cli.fields import Kind, Setting, Slice, settings_of
-from quiesce.cli.foreign import explain
 from quiesce.cli.settings import Composed, compose
 from quiesce.units import show_bytes
 
@@ -85,13 +84,7 @@ class SettingsCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[WORDS] = tuple(args)
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            flags = {
-                flag for parameter in self.params if isinstance(parameter, click.Option) for flag in parameter.opts
-            }
-            raise click.UsageError(explain(error.option_name, flags, self.name or ""), ctx) from None
+        return super().parse_args(ctx, args)
 
     def _call(self, config: str | None, parent_fd: int | None, **flags: object) -> int:
         if (bare := flags.pop(_BARE, None)) is not None:

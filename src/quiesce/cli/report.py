@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import click
 
 from quiesce import __version__
+from quiesce.cli.foreign import explained
 from quiesce.errors import ConfigurationError, QuiesceError
 
 INTERRUPTED = 130
@@ -34,7 +35,7 @@ def report(error: BaseException, argv: Sequence[str]) -> int:
     if isinstance(error, SystemExit):  # whoever read our output has closed it
         return error.code if isinstance(error.code, int) else 1
     if isinstance(error, click.ClickException):
-        error.show()
+        (explained(error) if isinstance(error, click.NoSuchOption) else error).show()
         return error.exit_code
     if isinstance(error, (KeyboardInterrupt, click.Abort)):
         return INTERRUPTED
