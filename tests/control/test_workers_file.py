@@ -48,7 +48,7 @@ def test_workers_by_role_and_name(tmp_path: Path) -> None:
         ("[prefill", "end of a table declaration"),
         ("[prefill]\na = 'http://x'", r"\[prefill\] address 'http://x' is not supported"),
         ("[prefill]\na = 'tcp://h:0'", "port 0 is for listening"),
-        ("[prefill]\n'' = 'unix:/a'", "a name has 0 characters"),
+        ("[prefill]\n'' = 'unix:/a'", "this one has 0"),
         ("[prefill]\na = 'unix:/a'\n[decode]\na = 'unix:/b'", "each name and each address may be there once"),
         ("[prefill]\na = 'unix:/a'\nb = 'unix:/a'", "each name and each address may be there once"),
         ("[prefill]\n" + "".join(f"w{n} = 'unix:/{n}'\n" for n in range(1025)), "1025 workers; at most 1024"),

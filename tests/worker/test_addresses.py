@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+import msgspec
 import pytest
 
 from quiesce.control.address import TcpAddress
@@ -28,6 +29,25 @@ def test_addresses_are_checked_before_anything_is_loaded() -> None:
     listen, peer = wrong.value.problems
     assert "longer than 107 bytes" in listen
     assert peer == "--peer 'prefill-0' must be NAME=ADDRESS (unix: or tcp:), each name once"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("", "a name has 1 to 256 characters, and this one has 0"),
+        ("n" * 257, "a name has 1 to 256 characters, and this one has 257"),
+        ("p\x1b[2J", "p\\x1b[2J is no name: printable characters without quotes and backslashes make one"),
+        ("it's", "it's is no name: printable characters without quotes and backslashes make one"),
+    ],
+)
+def test_a_name_that_no_router_would_register_is_refused_at_the_start(name: str, why: str) -> None:
+    """Whether it registers or not, and for whoever names it, too."""
+    with pytest.raises(ConfigurationError) as wrong:
+        run(msgspec.structs.replace(settings("prefill", model="/nowhere"), name=name))
+    assert wrong.value.problems == [f"--name: {why}"]
+    with pytest.raises(ConfigurationError) as wrong:
+        run(settings("decode", peer=(f"{name}=unix:/p.sock",), model="/nowhere"))
+    assert wrong.value.problems == [f"--peer {f'{name}=unix:/p.sock'!r}: {why}"]
 
 
 TRUSTED = {"insecure": True}

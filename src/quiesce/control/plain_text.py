@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from quiesce.control.bounds import MAX_NAME_CHARS
+
 _QUOTING = frozenset("\"'`\\")
 
 
@@ -10,9 +12,13 @@ def is_plain(text: str) -> bool:
     return text.isprintable()
 
 
-def is_name(text: str) -> bool:
-    """Whether it will do as a name in a log line, a shell and a metric's label. A file path may be one."""
-    return text != "" and is_plain(text) and _QUOTING.isdisjoint(text)
+def why_no_name(text: str) -> str:
+    """Why it will not do as a name in a log line, a shell and a metric's label, or "". A file path may be one."""
+    if not 1 <= len(text) <= MAX_NAME_CHARS:
+        return f"a name has 1 to {MAX_NAME_CHARS} characters, and this one has {len(text)}"
+    if is_plain(text) and _QUOTING.isdisjoint(text):
+        return ""
+    return f"{shown(text)} is no name: printable characters without quotes and backslashes make one"
 
 
 def shown(text: str) -> str:

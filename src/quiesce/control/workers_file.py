@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from quiesce.control.address import Address, TcpAddress, parse_address
-from quiesce.control.bounds import MAX_NAME_CHARS
+from quiesce.control.plain_text import why_no_name
 from quiesce.errors import ConfigurationError
 
 MOST_FILE_BYTES = 1 << 20
@@ -79,8 +79,8 @@ def _checked(told: str, tables: _Tables) -> NamedWorkers:
 
 
 def _address(name: str, text: str) -> Address:
-    if not 1 <= len(name) <= MAX_NAME_CHARS:
-        raise ConfigurationError([f"a name has {len(name)} characters; 1 to {MAX_NAME_CHARS} are allowed"])
+    if problem := why_no_name(name):
+        raise ConfigurationError([problem])
     address = parse_address(text)
     if isinstance(address, TcpAddress) and address.port == 0:
         raise ConfigurationError([f"{name}: port 0 is for listening"])

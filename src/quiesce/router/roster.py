@@ -9,7 +9,7 @@ import msgspec
 from quiesce.control.address import Address, TcpAddress, is_wildcard, parse_address, place_of, show_address
 from quiesce.control.connection import Identity
 from quiesce.control.hello_codec import decode_greeting
-from quiesce.control.plain_text import is_name, is_plain, shown
+from quiesce.control.plain_text import is_plain, shown, why_no_name
 from quiesce.control.workers_file import MOST_WORKERS
 from quiesce.errors import ConfigurationError
 from quiesce.protocol.dispatch import DISPATCH_VERSION
@@ -107,8 +107,8 @@ def _is_same(known: Entry, said: Register, identity: Identity) -> bool:
 def _unshowable(said: Register) -> str:
     """Why what a worker says of itself cannot stand in logs and on terminals, or "". What it said is shown escaped."""
     for what, text in (("name", said.worker), ("model's name", said.model)):
-        if not is_name(text):
-            return f"its {what} {shown(text)} is none: printable characters without quotes and backslashes make one"
+        if problem := why_no_name(text):
+            return f"its {what}: {problem}"
     if not is_plain(said.address):
         return f"its address {shown(said.address)} has characters that cannot be printed"
     hello = decode_greeting(said.hello) if said.hello else None

@@ -14,6 +14,7 @@ from quiesce.control.address import parse_address, show_address
 from quiesce.control.connection import Connection
 from quiesce.control.handshake import refuse
 from quiesce.control.hello_codec import decode_first
+from quiesce.control.plain_text import why_no_name
 from quiesce.control.stream import first_frame
 from quiesce.control.tcp_listener import TcpListener, open_listener
 from quiesce.control.whereabouts import Places
@@ -109,6 +110,7 @@ def check_settings(settings: WorkerSettings) -> None:
     """Raises ConfigurationError with every problem, before anything that takes time."""
     problems: list[str] = []
     for check in (
+        lambda: check_name(settings.name),
         lambda: parse_address(settings.listen),
         lambda: [parse_address(each) for each in settings.register],
         lambda: peers_of(settings),
@@ -120,6 +122,12 @@ def check_settings(settings: WorkerSettings) -> None:
     problems = problems or [*_problems(lambda: check_security(settings)), *_problems(lambda: check_reach(settings))]
     if problems:
         raise ConfigurationError(problems)
+
+
+def check_name(name: str) -> None:
+    """Raises ConfigurationError for a name that a router would not register."""
+    if problem := why_no_name(name):
+        raise ConfigurationError([f"--name: {problem}"])
 
 
 def _problems(check: Callable[[], object]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from quiesce.control.address import Address, parse_address
+from quiesce.control.plain_text import why_no_name
 from quiesce.control.whereabouts import Places
 from quiesce.control.workers_file import NamedWorkers, read_workers
 from quiesce.errors import ConfigurationError
@@ -33,6 +34,8 @@ def parse_peers(peers: tuple[str, ...]) -> dict[str, Address]:
         name, equals, address = peer.partition("=")
         if not equals or name in named:
             raise ConfigurationError([f"--peer {peer!r} must be NAME=ADDRESS (unix: or tcp:), each name once"])
+        if problem := why_no_name(name):
+            raise ConfigurationError([f"--peer {peer!r}: {problem}"])
         where = parse_address(address)
         if where in named.values():
             raise ConfigurationError([f"--peer {peer!r} names an address that another --peer names already"])
