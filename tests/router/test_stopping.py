@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
@@ -23,6 +24,7 @@ from .asking import CHAT, begun, chat, chat_body, error_of, until_said
 from .conftest import TINY, Deployment
 from .fake_worker import nothing, say
 
+JSON = b"Content-Type: application/json\r\n\r\n"
 WAYS = pytest.mark.parametrize(("grace_s", "signals", "when"), [(0.0, 1, "grace period"), (60.0, 2, "second signal")])
 
 
@@ -143,6 +145,63 @@ async def test_who_has_asked_when_the_port_closes_is_answered(
     answers = await asyncio.gather(*(asyncio.to_thread(to_its_end, each) for each in (kept, *late)))
     assert [answer[:12] for answer in answers] == [b"HTTP/1.1 503"] * 6
     assert all(b"server_stopping" in answer for answer in answers)
+
+
+def posted(**fields: Any) -> bytes:
+    body = json.dumps(chat_body(**fields)).encode()
+    return f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n".encode() + JSON + body
+
+
+def heads(received: bytes) -> list[bytes]:
+    """Of each answer that has begun."""
+    return [part.partition(b"\r\n\r\n")[0].lower() for part in received.split(b"HTTP/1.1 ")[1:]]
+
+
+@pytest.mark.parametrize("grace_s", [0.0, 60.0])
+async def test_an_answer_that_begins_once_the_server_stops_says_that_it_is_the_last(
+    deployment: Deployment, grace_s: float
+) -> None:
+    """Of a request under way, whether it is called off or not, and one behind it is not begun: RFC 9112, 9.6."""
+    client = await deployment.start(grace_s=grace_s, drain_delay_s=0.0)
+    assert deployment.server is not None
+    deployment.decode.plans = [nothing]
+    reader, writer = await asyncio.open_connection("127.0.0.1", deployment.server.port)
+    writer.write(posted() + posted())
+    await deployment.decode.submitted()
+    stop(deployment, 1)
+    if grace_s:
+        assert (await client.get("/readiness")).headers["connection"] == "close"
+        assert (await chat(client)).headers["connection"] == "close"
+        say("well")(deployment.decode, await deployment.decode.submitted())
+    (head,) = heads(await reader.read())
+    assert head[:3] == (b"200" if grace_s else b"503")
+    assert b"connection: close" in head.split(b"\r\n")
+    writer.close()
+    await deployment.close()
+
+
+async def test_while_load_balancers_look_elsewhere_connections_go_there_too(deployment: Deployment) -> None:
+    client = await deployment.start(drain_delay_s=3600.0, grace_s=3600.0)
+    assert "connection" not in (await chat(client)).headers
+    stop(deployment, 1)
+    assert (await chat(client)).headers["connection"] == "close"
+
+
+async def test_a_request_behind_a_stream_that_began_before_is_refused_in_words(deployment: Deployment) -> None:
+    """The stream has not said that it is the last."""
+    await deployment.start(grace_s=0.0)
+    assert deployment.server is not None
+    deployment.decode.plans = [say("first", finish="")]
+    reader, writer = await asyncio.open_connection("127.0.0.1", deployment.server.port)
+    writer.write(posted(stream=True) + posted() + posted())
+    await reader.readuntil(b"first")
+    stop(deployment, 1)
+    stream, refused = (await reader.read()).split(b"HTTP/1.1 ")
+    assert b"server_stopping" in stream
+    assert refused.startswith(b"503")
+    assert {b"connection: close", b"retry-after: 1"} < set(refused.lower().split(b"\r\n"))
+    writer.close()
+    await deployment.close()
 
 
 async def test_a_signal_to_all_processes_counts_once(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,8 +47,8 @@ class Connection(H11Protocol):
     waiting: ClassVar[dict[Connection, None]] = {}
     """Those that wait for a request, longest first. Both are set by `connections_within`."""
 
-    is_last: Callable[[], bool] = staticmethod(lambda: False)
-    """Whether from now on each answer is the last one of its connection."""
+    is_closed: Callable[[], bool] = staticmethod(lambda: False)
+    """Whether nobody can connect any more."""
 
     _awaited: Awaited = ""
     _left = False
@@ -59,7 +59,7 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._last_s = self.loop.time()
-        if self.is_last():
+        if self.is_closed():
             self.shutdown()
         if len(self.connections) > self.limits.most_connections:
             self._make_room()
@@ -75,19 +75,22 @@ class Connection(H11Protocol):
         super().handle_events()
         if self._is_busy():
             self.cycle.transport = _Lingering(self.transport, self.leave)
-            self.cycle.keep_alive = self.cycle.keep_alive and not self.is_last()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._last_s = self.loop.time()
+        if self.is_closed():
+            self._leave_soon(0.0)
         self._review()
 
     def shutdown(self) -> None:
-        """What uvicorn says once the port is closed. A request that has arrived, read or not, still has its answer."""
-        if self._is_busy():
-            self.cycle.keep_alive = False
-        again_s = 0.0 if self._awaited == "rest" else RECENT_S
-        self.loop.call_at(self._last_s + again_s, self._leave_if_idle)  # not before the loop has read what there is
+        """What uvicorn says once the port is closed. A request that has arrived, read or not, still has its answer,
+        unless one before it said that it is the last of its connection (`last_answers`)."""
+        self._leave_soon(0.0 if self._awaited == "rest" else RECENT_S)
+
+    def _leave_soon(self, again_s: float) -> None:
+        """Not before the loop has read what there is."""
+        self.loop.call_at(self._last_s + again_s, self._leave_if_idle)
 
     def leave(self) -> None:
         """End our side after what is still to be sent, and read on, heeding nothing, until the client ends its own.
@@ -194,12 +197,12 @@ class _Lingering(asyncio.Transport):
         self._leave()
 
 
-def connections_within(chosen: Limits, last: Callable[[], bool]) -> type[Connection]:
+def connections_within(chosen: Limits, closed: Callable[[], bool]) -> type[Connection]:
     """The protocol class that uvicorn makes one of for each connection."""
 
     class Within(Connection):
         limits = chosen
-        is_last = staticmethod(last)
+        is_closed = staticmethod(closed)
         waiting: ClassVar[dict[Connection, None]] = {}
 
     return Within

@@ -24,6 +24,7 @@ from quiesce.router.discovery import check_workers, discovery, first_workers
 from quiesce.router.fleet import Fleet
 from quiesce.router.front.app import ByPort
 from quiesce.router.front.ports import Front, open_fronts
+from quiesce.router.last_answers import LastAnswers
 from quiesce.router.listening import BACKLOG, bind, callers_in
 from quiesce.router.meter import Meter
 from quiesce.router.request_names import RequestNames
@@ -186,7 +187,7 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End every request, by itself or by us, answer who has called meanwhile, and only then close the port."""
         self._probing.cancel()
-        self.service.stopping.draining = True
+        self.service.stopping.leaving = self.service.stopping.draining = True
         await self._end_requests()
         await callers_in(self._socks, _CALLERS_S)
         self._closed = True
@@ -241,8 +242,9 @@ def _now_s() -> float:
 def _config(service: Service, fronts: Sequence[Front], is_closed: Callable[[], bool]) -> uvicorn.Config:
     settings = service.settings
     limits = Limits(most_connections(settings), settings.receive_timeout_s, _KEEP_ALIVE_S)
+    app = ByPort(build_app(service), {front.port: front.app for front in fronts})
     return uvicorn.Config(
-        RequestNames(ByPort(build_app(service), {front.port: front.app for front in fronts})),
+        RequestNames(LastAnswers(app, lambda: service.stopping.leaving)),
         lifespan="off",
         ws="none",
         http=connections_within(limits, is_closed),
