@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import logging
 import resource
@@ -19,6 +20,7 @@ import pytest
 
 from quiesce.api.asked import Asked, read_completion
 from quiesce.router import capacity, connection
+from quiesce.router.main import Server
 from quiesce.router.settings import RouterSettings
 
 from .asking import CHAT, chat, chat_body, error_of
@@ -330,3 +332,51 @@ async def test_a_client_that_resets_its_connection_is_no_fault_of_ours(
     await left.wait()
     assert (await chat(http)).status_code == 200
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+async def test_a_client_that_closes_before_the_last_of_a_buffered_answer_is_no_fault_of_ours(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has read all that had come, and closes between the loop's look at sockets and our last write: that succeeds,
+    is answered by a reset, and then there is no side of ours to end."""
+    await deployment.start()
+    assert deployment.server is not None
+    loop, faults = asyncio.get_running_loop(), list[object]()
+    loop.set_exception_handler(lambda _, fault: faults.append(fault))
+    left, lost = asyncio.Queue[asyncio.Transport](), asyncio.Event()
+    leaves, loses = connection.Connection.leave, connection.Connection.connection_lost
+
+    def leave_and_tell(self: connection.Connection) -> None:
+        leaves(self)
+        left.put_nowait(self.transport)
+
+    def lose_and_tell(self: connection.Connection, exc: Exception | None) -> None:
+        loses(self, exc)
+        lost.set()
+
+    monkeypatch.setattr(connection.Connection, "leave", leave_and_tell)
+    monkeypatch.setattr(connection.Connection, "connection_lost", lose_and_tell)
+    client = slow_reader(deployment.server)
+    client.sendall(b"GET /openapi.json HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n")
+    transport = await left.get()
+    unsent = [transport.get_write_buffer_size()]
+    while unsent[-1] > max((before - after for before, after in itertools.pairwise(unsent)), default=0):
+        await asyncio.sleep(0)
+        with contextlib.suppress(BlockingIOError):
+            while client.recv(1 << 16):
+                pass
+        unsent.append(transport.get_write_buffer_size())
+    assert unsent[-1] > 0, "one write more"
+    loop.call_soon(client.close)  # it comes before that write, which the loop is about to find possible
+    await lost.wait()
+    assert faults == []
+
+
+def slow_reader(server: Server) -> socket.socket:
+    """Connected, with buffers of the kernel that hold little of an answer on both sides."""
+    server._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    client.connect(("127.0.0.1", server.port))
+    client.setblocking(False)
+    return client

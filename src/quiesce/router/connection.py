@@ -102,10 +102,18 @@ class Connection(H11Protocol):
             return
         self._left = True
         self.transport.resume_reading()
-        try:
-            self.transport.write_eof()
-        except OSError:  # the client has reset it
-            self.transport.abort()
+        self.transport.set_write_buffer_limits(0)  # `resume_writing` is told when nothing is left to send
+        self._end_our_side()
+
+    def _end_our_side(self) -> None:
+        """asyncio would do it behind its last write, and log a fault where that finds that the client has gone."""
+        if self.transport.is_closing():
+            return
+        if not self.transport.get_write_buffer_size():
+            try:
+                self.transport.write_eof()
+            except OSError:  # the client has reset it
+                self.transport.abort()
         self._review()
 
     def _leave_if_idle(self) -> None:
@@ -124,6 +132,8 @@ class Connection(H11Protocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         self._stop_unread_timer()
+        if self._left:
+            self.loop.call_soon(self._end_our_side)
 
     def _is_busy(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
