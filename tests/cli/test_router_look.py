@@ -12,11 +12,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from quiesce.api.responses import Objection, Status
+from quiesce.api.responses import Objection, Partner, Serving, Status
 from quiesce.cli.main import main
 from quiesce.cli.router_look import KEY
 
 WHEN = "2026-05-04T10:11:12Z"
+LATER = "2026-05-04T11:12:13Z"
+SERVING = (
+    Serving("decode-1", WHEN, "tcp+tls", (Partner("prefill-0", WHEN), Partner("prefill-1", LATER))),
+    Serving("worker-0", WHEN),
+)
 REFUSED = (
     Objection("prefill-9", "model differs", since=WHEN),
     Objection("decode-0", "protocol version differs", peer="prefill-2", since=WHEN),
@@ -47,23 +52,44 @@ def test_who_is_refused_and_who_is_not_paired_is_shown(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(KEY, "look-at-me")
-    with router(200, msgspec.json.encode(Status("ready", refused=REFUSED))) as (url, keys):
+    with router(200, msgspec.json.encode(Status("ready", refused=REFUSED, serving=SERVING))) as (url, keys):
         assert main(["inspect", "--router", url]) == 0
-    assert keys == ["/readiness Bearer look-at-me"]
+    assert keys == ["/readiness?pairs Bearer look-at-me"]
     assert capsys.readouterr().out.splitlines() == [
         f"{url}: ready",
+        f"decode-1 is paired over tcp+tls with prefill-0 since {WHEN}, prefill-1 since {LATER}",
+        f"worker-0 serves alone since {WHEN}",
         f"prefill-9 is refused since {WHEN}: model differs",
         f"decode-0 is not paired with prefill-2 since {WHEN}: protocol version differs",
     ]
 
 
+def test_of_a_large_fleet_it_is_said_how_much_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    some = Serving("decode-0", WHEN, "shm", (Partner("prefill-0", WHEN),), more_peers=9)
+    with router(200, msgspec.json.encode(Status("ready", serving=(some,), more_serving=5))) as (url, _):
+        assert main(["inspect", "--router", url]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        f"decode-0 is paired over shm with prefill-0 since {WHEN}, 9 more prefill workers",
+        "and 5 more workers serve",
+    ]
+
+
+def test_who_serves_may_be_kept_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """As /readiness answers who bears no admin key."""
+    with router(200, msgspec.json.encode(Status("ready"))) as (url, _):
+        assert main(["inspect", "--router", url]) == 0
+    assert f"set {KEY} to it" in capsys.readouterr().out.splitlines()[1]
+
+
 def test_what_a_terminal_would_obey_is_shown_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     hostile = Objection("p\x1b[2J", "model differs: \r\n\x9b1A", peer="d\u202e", since=WHEN)
-    said = msgspec.json.encode(Status("not ready", "\x1b]0;owned\x07", refused=(hostile,)))
+    used = Serving("w\x1b[2J", WHEN, "\x9b1A", (Partner("d\u202e", "\r"),))
+    said = msgspec.json.encode(Status("not ready", "\x1b]0;owned\x07", refused=(hostile,), serving=(used,)))
     with router(503, said) as (url, _):
         main(["inspect", "--router", url])
     assert capsys.readouterr().out.splitlines() == [
         f"{url}: not ready: \\x1b]0;owned\\x07",
+        "w\\x1b[2J is paired over \\x9b1A with d\\u202e since \\r",
         f"p\\x1b[2J is not paired with d\\u202e since {WHEN}: model differs: \\r\\n\\x9b1A",
     ]
 

@@ -195,15 +195,38 @@ class Objection(msgspec.Struct, frozen=True, omit_defaults=True):
     since: str = ""
 
 
+class Partner(msgspec.Struct, frozen=True):
+    """A prefill worker, and since when a decode worker serves with it, UTC."""
+
+    worker: str
+    since: str
+
+
+class Serving(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A decode worker that requests are sent to, or, without `peers`, one that does both halves. `since` is UTC.
+
+    `transport` is how pages come to it. `more_peers` is how many prefill workers are not named.
+    """
+
+    worker: str
+    since: str
+    transport: str = ""
+    peers: tuple[Partner, ...] = ()
+    more_peers: int = 0
+
+
 class Status(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of `/health`, `/readiness`, `/abort_request` and `/flush_cache`; `reason` says what is missing.
 
-    `refused`, of `/readiness`: workers and pairs that are not used, whether or not others are.
+    `refused`, of `/readiness`: workers and pairs that are not used, whether or not others are. `serving`, of
+    `/readiness?pairs`: those that are; `more_serving` is how many more workers there are.
     """
 
     status: str
     reason: str | None = None
     refused: tuple[Objection, ...] = ()
+    serving: tuple[Serving, ...] = ()
+    more_serving: int = 0
 
 
 class Version(msgspec.Struct, frozen=True):

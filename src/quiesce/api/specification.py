@@ -164,6 +164,7 @@ def _text() -> dict[str, Any]:
 
 def _looking() -> dict[str, Any]:
     name = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
+    pairs = {"name": "pairs", "in": "query", "description": "Say who serves, too", "schema": {"type": "string"}}
     plain = {"200": {"description": "Prometheus text", "content": {"text/plain": {"schema": {"type": "string"}}}}}
     anything = {"200": {"description": "This document", "content": {"application/json": {"schema": {}}}}}
     return {
@@ -171,7 +172,9 @@ def _looking() -> dict[str, Any]:
         "/v1/models/{name}": {"get": _get("One model", answered.Model) | {"parameters": [name]}},
         "/version": {"get": _get("This server's version", answered.Version)},
         "/health": {"get": _get("Whether the router is up", answered.Status)},
-        "/readiness": {"get": _get("Whether a request would be answered", answered.Status, (503,))},
+        "/readiness": {
+            "get": _get("Whether a request would be answered", answered.Status, (503,)) | {"parameters": [pairs]}
+        },
         "/metrics": {"get": {"summary": "The router's and all workers' metrics", "responses": plain | _errors()}},
         "/openapi.json": {"get": {"summary": "What this server accepts and answers", "responses": anything}},
     }

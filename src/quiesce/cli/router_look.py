@@ -1,4 +1,4 @@
-"""`quiesce inspect --router URL`: whether a router is ready, and whom it does not use, from anywhere."""
+"""`quiesce inspect --router URL`: whether a router is ready, whom it uses and whom it does not, from anywhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import httpx
 import msgspec
 from rich.console import Group, RenderableType
 
-from quiesce.api.responses import Objection, Status
+from quiesce.api.responses import Objection, Serving, Status
 from quiesce.cli.terminal import plainly
 from quiesce.doctor.endpoint import checked
 from quiesce.errors import PeerUnusable
@@ -17,11 +17,12 @@ KEY = "QUIESCE_ADMIN_KEY"
 MOST_ANSWER_BYTES = 1 << 20
 _PATIENCE_S = 10.0
 _UNTOLD = f"the reason is told to who bears the router's admin key: set {KEY} to it"
+_UNNAMED = f"who serves is told to who bears the router's admin key, set {KEY} to it, and not by older routers"
 
 
 def ask_router(url: str) -> Status:
     """What /readiness says, ready or not. Raises UsageError for no address, PeerUnusable for no answer of ours."""
-    address = f"{checked(url, KEY)}/readiness"
+    address = f"{checked(url, KEY)}/readiness?pairs"
     try:
         status, body = _get(address)
         if status not in (200, 503):
@@ -53,10 +54,25 @@ def is_ready(status: Status) -> bool:
 
 
 def router_view(url: str, status: Status) -> RenderableType:
-    """A line for the router, one for each worker that it refuses and each pair that it does not form."""
+    """A line for the router, for each worker that serves, each that is refused and each pair that is not formed."""
     reason = f": {status.reason or _UNTOLD}" if not is_ready(status) else ""
     first = plainly(f"{url}: {status.status}{reason}", style="green" if is_ready(status) else "red")
-    return Group(first, *(plainly(_words(each), style="red") for each in status.refused))
+    used = [plainly(_use(each), style="green") for each in status.serving]
+    if status.more_serving:
+        used.append(plainly(f"and {status.more_serving} more workers serve", style="green"))
+    if is_ready(status) and not used:
+        used.append(plainly(_UNNAMED))
+    return Group(first, *used, *(plainly(_words(each), style="red") for each in status.refused))
+
+
+def _use(serving: Serving) -> str:
+    if not serving.peers:
+        return f"{serving.worker} serves alone since {serving.since}"
+    peers = [f"{each.worker} since {each.since}" for each in serving.peers]
+    if serving.more_peers:
+        peers.append(f"{serving.more_peers} more prefill workers")
+    by = f" over {serving.transport}" if serving.transport else ""
+    return f"{serving.worker} is paired{by} with {', '.join(peers)}"
 
 
 def _words(objection: Objection) -> str:

@@ -92,12 +92,15 @@ class Views:
         return _json(Status("ok"))
 
     async def readiness(self, request: Request) -> Response:
-        """The status is for all; the reason, and who is refused, for those who may look."""
-        may_look = self._service.admin.may_look(request.headers)
-        refused = self._service.fleet.objections.listed() if may_look else ()
-        if reason := self._service.why_not_ready():
-            return _json(Status("not ready", reason if may_look else None, refused), 503)
-        return _json(Status("ready", refused=refused))
+        """The status is for all; the reason, who is refused and, if asked for, who serves, for those who may look."""
+        reason, fleet = self._service.why_not_ready(), self._service.fleet
+        told = Status("not ready" if reason else "ready")
+        if self._service.admin.may_look(request.headers):
+            told = Status(told.status, reason or None, fleet.objections.listed())
+            if "pairs" in request.query_params:
+                serving, more = fleet.serving.listed(), fleet.serving.unlisted()
+                told = msgspec.structs.replace(told, serving=serving, more_serving=more)
+        return _json(told, 503 if reason else 200)
 
     async def version(self, request: Request) -> Response:
         return _json(Version(__version__))

@@ -40,6 +40,7 @@ from quiesce.router.halves import Halves
 from quiesce.router.link import WorkerLink
 from quiesce.router.objections import Objections
 from quiesce.router.pairs import Pair, misspoken, usable_pairs, why_no_pair
+from quiesce.router.serving import ServingPairs
 from quiesce.router.warmth import Warmth
 from quiesce.telemetry.spans import ROOT, Spans
 
@@ -77,7 +78,7 @@ class Fleet:
         self.stopping = False
         self.on_room: Callable[[], None] = lambda: None
         self.claimed: Callable[[WorkerLink, Welcome], str] = lambda link, welcome: ""
-        self.restraint, self.objections = Restraint(), Objections()
+        self.restraint, self.objections, self.serving = Restraint(), Objections(), ServingPairs()
         self.called_off = False
         self.model, self._clock = model, clock
         self._has_pair, self._had_pair_s = False, -math.inf
@@ -290,7 +291,7 @@ class Fleet:
         self.breakers.learn(self.links)
         troubles = {(link.name, name): why for link in self.links for name, why in link.troubles}
         self.objections.find_unfit("workers", troubles)
-        had, self._has_pair = self._has_pair, bool(self.pairs())
+        had, self._has_pair = self._has_pair, self.serving.see(self.pairs())
         if had:
             self._had_pair_s = self._clock()
         self._changed.set()

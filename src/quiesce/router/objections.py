@@ -94,8 +94,9 @@ class Objections:
 
 def _oldest(found: list[tuple[float, Objection]]) -> list[Objection]:
     by_age = sorted(found, key=lambda each: each[0])[: MOST_LISTED // 2]
-    return [msgspec.structs.replace(objection, since=_shown(since_s)) for since_s, objection in by_age]
+    return [msgspec.structs.replace(objection, since=utc(since_s)) for since_s, objection in by_age]
 
 
-def _shown(at_s: float) -> str:
+def utc(at_s: float) -> str:
+    """As people read it."""
     return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
