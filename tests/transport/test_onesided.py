@@ -132,6 +132,18 @@ def test_what_a_library_raises_leaves_the_end_unknown(joined: Joined) -> None:
     assert joined.write(2, 0).outcome is Outcome.LANDED, "the lane goes on"
 
 
+def test_what_nobody_foresaw_fails_one_write_and_the_lane_goes_on(
+    joined: Joined, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raise_it(*_: object) -> list[Copies]:
+        raise RuntimeError("whatever")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ScriptedSender, "_steps", raise_it)
+        assert joined.write(1, 0).outcome is Outcome.FAILED_IN_FLIGHT
+    assert joined.write(2, 0).outcome is Outcome.LANDED
+
+
 def test_nothing_begins_on_a_line_that_broke(joined: Joined) -> None:
     joined.line.broken = "the peer is gone"
     end = joined.write(1, 0)

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from quiesce.errors import UsageError
+from quiesce.errors import HandshakeRefused, UsageError
 from quiesce.kv.storage import Pool
 from quiesce.protocol.hello import Capabilities
 from quiesce.transport.contract import Completion, Target, Write
@@ -93,10 +93,14 @@ class Lanes(ABC, Generic[D, J]):
         self._check(described)
         lane = Lane(described)
         self._lanes.append(lane)
-        for number in range(self._threads_of_a_lane):
-            thread = threading.Thread(target=self._run, args=(lane,), name=f"page-data-{number}", daemon=True)
-            lane.threads.append(thread)
-            thread.start()
+        try:
+            for number in range(self._threads_of_a_lane):
+                thread = threading.Thread(target=self._run, args=(lane,), name=f"page-data-{number}", daemon=True)
+                thread.start()
+                lane.threads.append(thread)
+        except RuntimeError as error:  # too many threads, for now
+            self._end_lane(lane)
+            raise HandshakeRefused(f"no thread can be had for the pages of a peer: {error}") from error
         return lane
 
     def _load(self, call_deadline_s: float) -> None:

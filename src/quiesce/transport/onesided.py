@@ -153,10 +153,12 @@ class OneSided(Lanes[A, J]):
         except Exception as error:
             logger.warning("no line to a peer: %s", error)
             line = NoLine(f"{error}")
-        while not self._flights.is_over(lane):
-            if flight := self._flights.take(lane, line.tend()):
-                self._flights.land(flight, *self._serve(lane.descriptor, line, flight))
-        line.close()
+        try:
+            while not self._flights.is_over(lane):
+                if flight := self._flights.take(lane, line.tend()):
+                    self._flights.land(flight, *self._serve(lane.descriptor, line, flight))
+        finally:
+            line.close()
 
     def _serve(self, described: A, line: Line, flight: Flight[Lane[A], J]) -> tuple[Outcome, str]:
         refused = self._refusal(flight.job, described)
@@ -167,7 +169,11 @@ class OneSided(Lanes[A, J]):
             refused = f"{error}"
         if refused := refused or line.broken:
             return Outcome.FAILED_QUIESCED, refused
-        return self._carry_out(described, line, flight)
+        try:
+            return self._carry_out(described, line, flight)
+        except Exception as error:  # a fault of ours: how much of it was begun is not known
+            logger.exception("transfer %d failed", flight.job.id)
+            return Outcome.FAILED_IN_FLIGHT, f"{type(error).__name__}: {error}"
 
 
 class OneSidedSender(OneSided[A, Write], LaneSender[A]):

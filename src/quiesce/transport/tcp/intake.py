@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from quiesce.errors import BadFrame, PeerUnusable
@@ -13,6 +14,8 @@ from quiesce.transport.tcp import wire
 from quiesce.transport.tcp.line import TcpLine
 from quiesce.transport.tcp.sockets import Hangup, receive_exactly
 from quiesce.trust.contexts import Tls
+
+log = logging.getLogger(__name__)
 
 
 class Intake(TcpLine[Read]):
@@ -46,6 +49,10 @@ class Intake(TcpLine[Read]):
             refused = self._fetch(read)
         except (OSError, PeerUnusable) as error:
             self.fail(f"the connection broke: {error}")
+            return Outcome.FAILED_QUIESCED, self._broken
+        except Exception as error:  # a fault of ours: what still comes would be taken for the next read's
+            log.exception("read %d failed", read.id)
+            self.fail(f"{type(error).__name__}: {error}")
             return Outcome.FAILED_QUIESCED, self._broken
         finally:
             with self._lock:

@@ -57,24 +57,34 @@ class TcpLanes(Lanes[wire.TcpDescriptor, J], Generic[J, L]):
 
     def _run(self, lane: TcpLane) -> None:
         line: L | None = None
-        while (flight := self._flights.take(lane)) is not None:
-            line = self._serve(lane.descriptor, line, flight)
-        if line is not None:
-            self._put_away(line)
+        try:
+            while (flight := self._flights.take(lane)) is not None:
+                line = self._serve(lane.descriptor, line, flight)
+        finally:
+            if line is not None:
+                self._put_away(line)
 
     def _serve(self, described: wire.TcpDescriptor, line: L | None, flight: Flight[TcpLane, J]) -> L | None:
         """Carry out one job; the line for the next one."""
-        if refused := self._refusal(flight.job, described):
+        if refused := self._held_back(flight.job, described):
             self._flights.land(flight, Outcome.FAILED_QUIESCED, refused)
             return line
         try:
-            self._departure.leave(flight.job)
             line = self._line(described, line)
         except Exception as error:
             self._flights.land(flight, Outcome.FAILED_QUIESCED, f"{error}")
-            return None
+            return None  # the one from before was put away
         self._carry_out(line, flight)
         return line
+
+    def _held_back(self, job: J, described: wire.TcpDescriptor) -> str:
+        """Why `job` does not leave, or "". It has touched no line."""
+        try:
+            if not (refused := self._refusal(job, described)):
+                self._departure.leave(job)
+        except Exception as error:
+            return f"{error}"
+        return refused
 
     def _line(self, described: wire.TcpDescriptor, line: L | None) -> L:
         if line is not None and not line.broken and not line.is_spent:
@@ -87,9 +97,11 @@ class TcpLanes(Lanes[wire.TcpDescriptor, J], Generic[J, L]):
         return line
 
     def _put_away(self, line: L) -> None:
-        line.close()
-        with self._lock:
-            self._lines.discard(line)
+        try:
+            line.close()
+        finally:
+            with self._lock:
+                self._lines.discard(line)
 
     def _give_up(self, flight: Flight[TcpLane, J]) -> None:
         for line in self._open_lines():

@@ -74,16 +74,23 @@ def connect(descriptor: wire.TcpDescriptor, tls: Tls | None, role: str) -> Strea
         sock = socket.create_connection((descriptor.host, descriptor.port), timeout=CONNECT_S)
     except OSError as error:
         raise PeerUnusable(f"cannot connect to {where}: {error}", took_effect=False) from error
+    try:
+        return _proved(sock, descriptor, tls, role)
+    except (OSError, PeerUnusable) as error:
+        sock.close()
+        raise PeerUnusable(f"{where} did not take our ticket: {error}", took_effect=False) from error
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _proved(sock: socket.socket, descriptor: wire.TcpDescriptor, tls: Tls | None, role: str) -> Stream:
     stream = PlainStream(sock) if tls is None else TlsStream(sock, tls, role, descriptor.host)
     until_s = time.monotonic() + CONNECT_S
-    try:
-        stream.shake_hands(until_s)
-        _authenticate(stream, descriptor, until_s)
-        stream.settimeout(None)
-        stream.tune()
-    except (OSError, PeerUnusable) as error:
-        stream.close()
-        raise PeerUnusable(f"{where} did not take our ticket: {error}", took_effect=False) from error
+    stream.shake_hands(until_s)
+    _authenticate(stream, descriptor, until_s)
+    stream.settimeout(None)
+    stream.tune()
     return stream
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 
@@ -14,6 +15,8 @@ from quiesce.transport.tcp import wire
 from quiesce.transport.tcp.line import TcpLine
 from quiesce.transport.tcp.sockets import Buffer, receive_exactly
 from quiesce.trust.contexts import Tls
+
+log = logging.getLogger(__name__)
 
 Told = Callable[[Outcome, str], None]
 """How a write ended: called once, from any thread."""
@@ -30,7 +33,12 @@ class Outbound(TcpLine[Write]):
         self._pending: dict[int, tuple[Write, Told]] = {}
         self._settled = threading.Condition(self._lock)
         self._replies = threading.Thread(target=self._hear, name="page-replies", daemon=True)
-        self._replies.start()
+        try:
+            self._replies.start()
+        except RuntimeError as error:  # too many threads, for now
+            self._stream.close()
+            self._memory.release()
+            raise PeerUnusable(f"a connection was closed again: {error}", took_effect=False) from error
 
     def carries(self, job: Write) -> bool:
         with self._lock:
@@ -61,6 +69,9 @@ class Outbound(TcpLine[Write]):
             if spans is None or spans.is_whole:
                 self._tell(number, Outcome.FAILED_QUIESCED, f"no byte of a page was sent: {error}")
             self.fail(f"the connection broke: {error}")
+        except Exception as error:  # a fault of ours: how much of it has left is not known
+            log.exception("write %d failed", write.id)
+            self.fail(f"{type(error).__name__}: {error}")
 
     def fail(self, reason: str) -> None:
         """Break the connection, from any thread: what has no reply may still land."""

@@ -136,15 +136,21 @@ class TcpHost(Watch):
 
     def _accept(self) -> None:
         while not self._closed.is_set():
+            sock: socket.socket | None = None
             try:
                 sock, _ = self._listener.accept()
                 self._begin(sock)
-            except (OSError, RuntimeError) as error:  # too many files or threads, for now
+            except Exception as error:  # too many files or threads, for now; whatever it is, others may come in
+                if sock is not None:
+                    sock.close()
                 if not self._closed.wait(RETRY_S):
                     self._complain(f"page data cannot be accepted now: {error}")
 
     def _begin(self, sock: socket.socket) -> None:
-        """Strangers have places of their own, and the one that has been silent longest gives way."""
+        """Strangers have places of their own, and the one that has been silent longest gives way.
+
+        Whoever calls it closes `sock` if it raises.
+        """
         guest = self._guest(self._stream_of(sock))
         thread = threading.Thread(target=self._run, args=(guest,), name="page-data", daemon=True)
         with self._lock:
@@ -156,7 +162,7 @@ class TcpHost(Watch):
         if len(strangers) >= MOST_STRANGERS:
             self._complain(f"{len(strangers)} connections that prove no ticket: the oldest is closed for a new one")
             strangers[0].close()
-        self._start(guest, thread, sock)
+        self._start(guest, thread)
 
     def _stream_of(self, sock: socket.socket) -> Stream:
         return PlainStream(sock) if self._tls is None else TlsStream(sock, self._tls, self.admits)
@@ -165,13 +171,12 @@ class TcpHost(Watch):
     def _guest(self, stream: Stream) -> Guest:
         """What serves a new connection."""
 
-    def _start(self, guest: Guest, thread: threading.Thread, sock: socket.socket) -> None:
+    def _start(self, guest: Guest, thread: threading.Thread) -> None:
         try:
             thread.start()
         except RuntimeError:
             with self._lock:
                 del self._connections[guest]
-            sock.close()
             raise
 
     def _complain(self, what: str) -> None:
