@@ -230,8 +230,8 @@ async def test_a_worker_whose_certificate_the_routers_ca_did_not_sign_reads_so(
         registrations = Registrations(said, [address], stranger, Told())
         await logged(caplog, "not registered")
         await registrations.close()
-    why = "the router hung up: the other side does not know the CA that signed this process's certificate"
-    assert why_not_registered(caplog) == {why}
+    (why,) = why_not_registered(caplog)
+    assert why.startswith("the router hung up: the other side does not know the CA that signed this process's")
 
 
 async def test_a_router_that_hangs_up_without_a_word_is_said_to_doubt_the_certificate(

@@ -60,14 +60,16 @@ def old_tls() -> Tls:
     return Contexts(context, context)
 
 
-def expired(role: str) -> Tls:
-    """Signed by our CA, and over since yesterday."""
-    name = f"late-{role}-{time.monotonic_ns()}"
-    days = datetime.timedelta(days=3)
+def lasting(role: str, first_day: int, last_day: int) -> Tls:
+    """Signed by our CA, valid from so many days after now to so many."""
+    name = f"other-time-{role}-{time.monotonic_ns()}"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(certificates, "_BACKDATED", days)
-        make_certificates(directory("ours"), [Leaf(name, f"{role}/{role}-0", HERE)], days=-1)
+        patched.setattr(certificates, "_BACKDATED", datetime.timedelta(days=-first_day))
+        make_certificates(directory("ours"), [Leaf(name, f"{role}/{role}-0", HERE)], days=last_day)
     return shown_by(name)
+
+
+NOT_OUR_CA = r"the other side's certificate is not signed by the CA of this process's --tls-ca: .* \[CERTIFICATE_VERIFY"
 
 
 # ---------------------------------------------------------------- who may write
@@ -76,20 +78,41 @@ def expired(role: str) -> Tls:
 @pytest.mark.parametrize(
     ("decode", "prefill", "told"),
     [
-        (both, lambda: shown_by("prefill-0", "another CA"), "unable to get local issuer|self.signed"),
-        (lambda: (shown_by("decode-0", "another CA"), both()[1]), None, "unable to get local issuer|self.signed"),
-        (both, without_certificate, "certificate required"),
+        (both, lambda: shown_by("prefill-0", "another CA"), NOT_OUR_CA),
+        (lambda: (shown_by("decode-0", "another CA"), both()[1]), None, NOT_OUR_CA),
+        (
+            both,
+            without_certificate,
+            r"the other side wants a certificate, and this process showed none: give it .* \[.*CERTIFICATE_REQUIRED\]",
+        ),
         (both, lambda: shown_by("decode-1"), "the connection ended"),
         (both, lambda: shown_by("router"), "the connection ended"),
         (lambda: (shown_by("prefill-0"), both()[1]), None, "is for prefill/prefill-0, and not for a decode worker"),
-        (lambda: (shown_by("elsewhere"), both()[1]), None, "not valid for '127.0.0.1'"),
-        (both, lambda: expired("prefill"), "certificate expired"),
-        (lambda: (expired("decode"), both()[1]), None, "certificate has expired"),
-        (both, old_tls, "protocol version"),
+        (
+            lambda: (shown_by("elsewhere"), both()[1]),
+            None,
+            r"not for the host that was dialled: renew it .* \[CERTIFICATE_VERIFY_FAILED: .*not valid for '127.0.0.1'",
+        ),
+        (
+            both,
+            lambda: lasting("prefill", -3, -1),
+            r"says that this process's certificate has expired: renew --tls-cert here; .* \[.*CERTIFICATE_EXPIRED\]",
+        ),
+        (
+            lambda: (lasting("decode", -3, -1), both()[1]),
+            None,
+            r"certificate has expired, by this host's clock: renew it there \[CERTIFICATE_VERIFY_FAILED: cert",
+        ),
+        (
+            lambda: (lasting("decode", 1, 2), both()[1]),
+            None,
+            r"certificate is not valid yet, by this host's clock: set the clock that is wrong \[CERTIFICATE_VERIFY",
+        ),
+        (both, old_tls, r"no version of TLS in common: Quiesce wants 1.3.* \[.*PROTOCOL_VERSION\]"),
     ],
     ids=[
         *("prefill of another CA", "decode of another CA", "no certificate", "decode writes", "a router writes"),
-        *("prefill takes", "another host", "prefill's is over", "decode's is over", "TLS 1.2"),
+        *("prefill takes", "another host", "prefill's is over", "decode's is over", "decode's is to come", "TLS 1.2"),
     ],
 )
 def test_who_cannot_prove_who_it_is_writes_nothing(
@@ -130,6 +153,19 @@ def test_decode_says_why_it_refused_somebody(caplog: pytest.LogCaptureFixture) -
         made.wait()
         made.receiver.close()
     told = "a data connection was refused: its certificate is for router, and not for a prefill worker"
+    assert told in [record.getMessage() for record in caplog.records]
+
+
+def test_decode_says_that_who_came_does_not_speak_tls(caplog: pytest.LogCaptureFixture) -> None:
+    with Wired(tls=both()) as made:
+        with socket.create_connection(("127.0.0.1", made.receiver.port)) as stranger:
+            stranger.sendall(wire.MAGIC + bytes(wire.TICKET_BYTES + wire.CHALLENGE_BYTES))
+            with contextlib.suppress(ConnectionError):
+                while stranger.recv(4096):
+                    pass
+        made.receiver.close()
+    told = "a data connection was refused: the other side does not speak TLS: does that port belong to something else, "
+    told += "or was the other side started without certificates? [WRONG_VERSION_NUMBER]"
     assert told in [record.getMessage() for record in caplog.records]
 
 

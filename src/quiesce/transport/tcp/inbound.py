@@ -19,6 +19,7 @@ from quiesce.transport.tcp import wire
 from quiesce.transport.tcp.leases import Armed, Leases
 from quiesce.transport.tcp.sockets import Hangup, Stream, receive_exactly
 from quiesce.transport.tcp.spans import PageMemory, Spans
+from quiesce.trust.wording import in_words
 
 AUTHENTICATE_S = 5.0
 """For all of it, however the bytes drip."""
@@ -62,9 +63,9 @@ class Guest(abc.ABC):
         except Hangup as error:
             log.log(logging.WARNING if error.torn and not self._closed else logging.DEBUG, "%s", error)
         except (PeerUnusable, OSError) as error:
-            what = "broke" if isinstance(error, OSError) else "was refused"
-            log.log(logging.WARNING if self.ticket else logging.DEBUG, "a data connection %s: %s", what, error)
-            return "" if self.ticket or not isinstance(error, (HandshakeRefused, ssl.SSLError)) else str(error)
+            what, why = "broke" if isinstance(error, OSError) else "was refused", in_words(error)
+            log.log(logging.WARNING if self.ticket else logging.DEBUG, "a data connection %s: %s", what, why)
+            return "" if self.ticket or not isinstance(error, (HandshakeRefused, ssl.SSLError)) else why
         finally:
             self._memory.release()
             self._stream.close()

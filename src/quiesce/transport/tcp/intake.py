@@ -14,6 +14,7 @@ from quiesce.transport.tcp import wire
 from quiesce.transport.tcp.line import TcpLine
 from quiesce.transport.tcp.sockets import Hangup, receive_exactly
 from quiesce.trust.contexts import Tls
+from quiesce.trust.wording import in_words
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class Intake(TcpLine[Read]):
                 return Outcome.FAILED_QUIESCED, "its time was over before it left"
             refused = self._fetch(read)
         except (OSError, PeerUnusable) as error:
-            self.fail(f"the connection broke: {error}")
+            self.fail(f"the connection broke: {in_words(error)}")
             return Outcome.FAILED_QUIESCED, self._broken
         except Exception as error:  # a fault of ours: what still comes would be taken for the next read's
             log.exception("read %d failed", read.id)

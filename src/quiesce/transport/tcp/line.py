@@ -18,6 +18,7 @@ from quiesce.transport.tcp.sockets import PlainStream, Stream, receive_exactly
 from quiesce.transport.tcp.spans import PageMemory, Spans
 from quiesce.transport.tcp.tls import TlsStream
 from quiesce.trust.contexts import Tls
+from quiesce.trust.wording import in_words
 
 CONNECT_S = 5.0
 """To connect, and once more for all that both have to prove."""
@@ -73,12 +74,12 @@ def connect(descriptor: wire.TcpDescriptor, tls: Tls | None, role: str) -> Strea
     try:
         sock = socket.create_connection((descriptor.host, descriptor.port), timeout=CONNECT_S)
     except OSError as error:
-        raise PeerUnusable(f"cannot connect to {where}: {error}", took_effect=False) from error
+        raise PeerUnusable(f"cannot connect to {where}: {in_words(error)}", took_effect=False) from error
     try:
         return _proved(sock, descriptor, tls, role)
     except (OSError, PeerUnusable) as error:
         sock.close()
-        raise PeerUnusable(f"{where} did not take our ticket: {error}", took_effect=False) from error
+        raise PeerUnusable(f"the data connection to {where} failed: {in_words(error)}", took_effect=False) from error
     except BaseException:
         sock.close()
         raise

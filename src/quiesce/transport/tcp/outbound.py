@@ -15,6 +15,7 @@ from quiesce.transport.tcp import wire
 from quiesce.transport.tcp.line import TcpLine
 from quiesce.transport.tcp.sockets import Buffer, receive_exactly
 from quiesce.trust.contexts import Tls
+from quiesce.trust.wording import in_words
 
 log = logging.getLogger(__name__)
 
@@ -67,8 +68,8 @@ class Outbound(TcpLine[Write]):
             self._stream.send_spans(spans)
         except OSError as error:
             if spans is None or spans.is_whole:
-                self._tell(number, Outcome.FAILED_QUIESCED, f"no byte of a page was sent: {error}")
-            self.fail(f"the connection broke: {error}")
+                self._tell(number, Outcome.FAILED_QUIESCED, f"no byte of a page was sent: {in_words(error)}")
+            self.fail(f"the connection broke: {in_words(error)}")
         except Exception as error:  # a fault of ours: how much of it has left is not known
             log.exception("write %d failed", write.id)
             self.fail(f"{type(error).__name__}: {error}")
@@ -114,7 +115,7 @@ class Outbound(TcpLine[Write]):
                 landed = verdict is wire.Verdict.LANDED
                 self._tell(number, Outcome.LANDED if landed else Outcome.FAILED_QUIESCED, reason)
         except (PeerUnusable, OSError) as error:
-            self.fail(f"the receiver hung up: {error}")
+            self.fail(f"the receiver hung up: {in_words(error)}")
 
     def _tell(self, number: int, outcome: Outcome, reason: str) -> None:
         with self._lock:
