@@ -77,7 +77,7 @@ async def test_the_reason_of_a_refusal_arrives_although_the_guest_has_begun_to_s
 ) -> None:
     """Its first frame is not read any more; unread, it would reset the connection before the reason is."""
     async with Door(shows("prefill-0")).opened() as listener:
-        stranger = Security(Contexts(*[another_ca()] * 2))
+        stranger = Security(Contexts(another_ca(), another_ca()))
         sock = await connect(listener.address, security=stranger)
         stream = FrameStream(sock, decode_note, "there", encode=lambda frame: frame)
         stream.send(b"x" * 100_000)

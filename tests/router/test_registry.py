@@ -255,6 +255,14 @@ def why_not_registered(caplog: pytest.LogCaptureFixture) -> set[str]:
     return {vars(each)["ids"]["reason"] for each in caplog.records if each.getMessage() == "not registered"}
 
 
+async def test_a_router_shows_until_when_its_certificates_are_good() -> None:
+    told: Any = files("router")
+    async with router(RouterSettings(port=0, model="tiny", **told), TINY) as server:
+        shown = server.service.meter.telemetry.render()
+    for file in ("tls_cert", "tls_ca"):
+        assert f'quiesce_certificate_expires_seconds{{file="{file}",role="router",worker="router"}} 8' in shown
+
+
 async def test_a_door_on_a_network_needs_certificates() -> None:
     settings = RouterSettings(port=0, model="tiny", control_listen="tcp://127.0.0.1:0")
     with pytest.raises(ConfigurationError, match="control over TCP needs TLS"):

@@ -31,6 +31,7 @@ from quiesce.router.request_names import RequestNames
 from quiesce.router.service import Service
 from quiesce.router.settings import RouterSettings
 from quiesce.telemetry import logs
+from quiesce.telemetry.expiry import Expiry
 from quiesce.telemetry.metrics import Telemetry
 from quiesce.telemetry.spans import open_spans, require_exporter
 from quiesce.text.model import TextModel
@@ -87,6 +88,7 @@ async def router(settings: RouterSettings, text: TextModel) -> AsyncIterator[Ser
     service = Service(settings, text, fleet, meter)
     async with contextlib.AsyncExitStack() as opened:
         opened.push_async_callback(service.close)
+        opened.callback(Expiry(security.tls, meter.telemetry).close)
         sock = opened.enter_context(bind(settings.host, settings.port))
         fronts = open_fronts(service, taken=sock.getsockname()[1])
         for front in fronts:

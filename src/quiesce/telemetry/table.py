@@ -49,6 +49,7 @@ LABELS = {
     "breaker": "a worker's name, or two with `+` for what is between them",
     "phase": "`closed`, `suspected` (asked last, and probed), `open` or `half_open` (a probe is under way)",
     "unfit": "`worker` or `pair`",
+    "file": "`tls_cert` (`--tls-cert`) or `tls_ca` (`--tls-ca`)",
     "restarted": "the name of the worker that was started again",
 }
 """What label values mean, for the docs page."""
@@ -180,6 +181,12 @@ METRICS: tuple[Metric, ...] = (
         "subjects",
         "Workers whose registration a router refuses, and pairs that do not fit, now; `/readiness` says why.",
         "unfit",
+    ),
+    _gauge(
+        "quiesce_certificate_expires_seconds",
+        "seconds",
+        "Until the first certificate in a file ends, below 0 afterwards. Only where TLS is used.",
+        "file",
     ),
     _counter("quiesce_worker_restarts", "processes", "Workers that died and were started again.", "restarted"),
 )

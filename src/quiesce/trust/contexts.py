@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 
 from quiesce.errors import ConfigurationError
+from quiesce.trust.lifetimes import Lifetime, lifetimes_of, warnings_of
 from quiesce.trust.wording import in_words
 
 _log = logging.getLogger(__name__)
@@ -30,12 +31,16 @@ class Tls(Protocol):
     @property
     def dialling(self) -> ssl.SSLContext: ...
 
+    @property
+    def lifetimes(self) -> tuple[Lifetime, ...]: ...
+
 
 class Contexts(msgspec.Struct, frozen=True):
     """A `Tls` that stays as it is."""
 
     accepting: ssl.SSLContext
     dialling: ssl.SSLContext
+    lifetimes: tuple[Lifetime, ...] = ()
 
 
 class FileTls:
@@ -59,6 +64,11 @@ class FileTls:
     def dialling(self) -> ssl.SSLContext:
         return self._current().dialling
 
+    @property
+    def lifetimes(self) -> tuple[Lifetime, ...]:
+        """Of what a connection would begin with now."""
+        return self._current().lifetimes
+
     def _current(self) -> Contexts:
         with self._lock:
             stamps = self._look()  # before reading: what changes meanwhile is read again
@@ -73,7 +83,9 @@ class FileTls:
         except ConfigurationError as error:
             self._tell(logging.WARNING, f"cannot be used, those from before stay in use: {error}")
         else:
-            self._tell(logging.INFO, "new connections use {}, {} and {}".format(*self._files))
+            said = [*warnings_of(self._contexts.lifetimes)]
+            now = "; ".join(["new connections use {}, {} and {}".format(*self._files), *said])
+            self._tell(logging.WARNING if said else logging.INFO, now)
 
     def _tell(self, level: int, what: str) -> None:
         """Once for a process: control and pages each read the files."""
@@ -102,7 +114,8 @@ def _stamp(file: str) -> tuple[int, ...]:
 
 
 def _load_contexts(cert: str, key: str, ca: str) -> Contexts:
-    return Contexts(_context(cert, key, ca, ssl.PROTOCOL_TLS_SERVER), _context(cert, key, ca, ssl.PROTOCOL_TLS_CLIENT))
+    accepting, dialling = (_context(cert, key, ca, side) for side in (ssl.PROTOCOL_TLS_SERVER, ssl.PROTOCOL_TLS_CLIENT))
+    return Contexts(accepting, dialling, lifetimes_of(cert, ca))
 
 
 def _context(cert: str, key: str, ca: str, protocol: int) -> ssl.SSLContext:

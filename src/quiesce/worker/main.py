@@ -26,6 +26,7 @@ from quiesce.lasting import keep, making_what_lasts
 from quiesce.protocol.dispatch import Attach
 from quiesce.protocol.hello import Hello, OtherVersion
 from quiesce.protocol.registration import Register
+from quiesce.telemetry.expiry import Expiry
 from quiesce.telemetry.logs import configure, ids
 from quiesce.telemetry.metrics import Telemetry
 from quiesce.telemetry.spans import open_spans, require_exporter
@@ -156,11 +157,13 @@ async def _serve(parts: Parts, compose: Compose) -> int:
     log.info("serving on %s", where, extra=ids(incarnation=parts.incarnation))
     running = asyncio.create_task(worker.run(), name="worker")
     registrations = _register(worker, where)
+    expiry = Expiry(parts.security.tls, parts.telemetry)
     try:
         code = await _live(worker, running, stopping, registrations)
     except Exception:
         log.exception("this life ends by an error")
         code = BROKEN
+    expiry.close()
     await registrations.close()
     await listener.stop()
     running.cancel()

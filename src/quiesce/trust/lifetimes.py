@@ -1,0 +1,83 @@
+"""Until when certificates are good, and what to say of that beforehand: words and a number, no decision follows."""
+
+from __future__ import annotations
+
+import re
+import ssl
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+NOTICE_S = 30 * 86_400.0
+_PEM = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+_VERSION, _UTC_TIME = 0xA0, 0x17
+_VALIDITY_AT = 3
+"""In a certificate, its version left out: behind serial number, signature algorithm and issuer (RFC 5280, 4.1)."""
+
+
+class Lifetime(msgspec.Struct, frozen=True):
+    """Of the certificate that ends first of those in the `file` of a flag; `which` is `tls_cert` or `tls_ca`."""
+
+    which: str
+    file: str
+    begins_s: float
+    ends_s: float
+
+    def warning(self, now_s: float) -> str:
+        """What to say of its end, or "" while that is far away: 30 days, or a third of a life that is shorter."""
+        left_s = self.ends_s - now_s
+        if left_s >= min(NOTICE_S, (self.ends_s - self.begins_s) / 3):
+            return ""
+        when = f"on {datetime.fromtimestamp(self.ends_s, UTC):%Y-%m-%d %H:%M} UTC"
+        told = f"expires {when}, in {left_s / 86_400:.1f} days: then" if left_s > 0 else f"expired {when}:"
+        flag = f"--{self.which.replace('_', '-')}"
+        return f"{flag} {self.file} {told} every new connection fails. Move a renewed one over it; no restart is needed"
+
+
+def lifetimes_of(cert: str, ca: str) -> tuple[Lifetime, ...]:
+    """Of the files of --tls-cert and --tls-ca. What cannot be read has none: whether it can be used, others judge."""
+    return tuple(found for which, file in (("tls_cert", cert), ("tls_ca", ca)) if (found := _lifetime(which, file)))
+
+
+def _lifetime(which: str, file: str) -> Lifetime | None:
+    try:
+        found = [_validity(ssl.PEM_cert_to_DER_cert(each)) for each in _PEM.findall(Path(file).read_text("latin-1"))]
+        begins_s, ends_s = min(found, key=lambda validity: validity[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return Lifetime(which, file, begins_s, ends_s)
+
+
+def _validity(der: bytes) -> tuple[float, float]:
+    certificate = _elements(_elements(der)[0][1])
+    fields = [element for element in _elements(certificate[0][1]) if element[0] != _VERSION]
+    begins, ends = _elements(fields[_VALIDITY_AT][1])
+    return _seconds(*begins), _seconds(*ends)
+
+
+def _elements(data: bytes) -> list[tuple[int, bytes]]:
+    """Tag and content of each element of DER. Python's ssl tells dates only of certificates that a peer has shown."""
+    found, at = [], 0
+    while at < len(data):
+        tag, n_bytes, at = data[at], data[at + 1], at + 2
+        if n_bytes & 0x80:
+            n_length = n_bytes & 0x7F
+            n_bytes, at = int.from_bytes(data[at : at + n_length], "big"), at + n_length
+        found.append((tag, data[at : at + n_bytes]))
+        at += n_bytes
+    return found
+
+
+def _seconds(tag: int, text: bytes) -> float:
+    """Of an UTCTime, whose years have two digits and begin in 1950, or a GeneralizedTime."""
+    told = text.decode("ascii")
+    if tag == _UTC_TIME:
+        told = f"{'20' if told < '50' else '19'}{told}"
+    return datetime.strptime(told, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
+
+
+def warnings_of(lifetimes: tuple[Lifetime, ...]) -> list[str]:
+    """What to say now."""
+    return [said for each in lifetimes if (said := each.warning(time.time()))]
