@@ -13,6 +13,7 @@ from quiesce.control.security import LOCAL, load_security
 from quiesce.control.whereabouts import Places
 from quiesce.errors import PeerUnusable
 from quiesce.worker.peer_discovery import hear_of
+from quiesce.worker.peer_lines import PeerLines
 from quiesce.worker.settings import WorkerSettings
 
 
@@ -26,7 +27,8 @@ class Heard:
 
 def test_a_prefill_worker_that_cannot_be_reached_keeps_no_other_away(caplog: pytest.LogCaptureFixture) -> None:
     settings = WorkerSettings(role="decode", name="d", listen="tcp://127.0.0.1:1", transport="tcp", insecure=True)
-    parts: Any = SimpleNamespace(settings=settings, security=load_security(None, None, None, insecure=True))
+    secured = load_security(None, None, None, insecure=True)
+    parts: Any = SimpleNamespace(settings=settings, security=secured, lines=PeerLines())
     near, far = parse_address("tcp://127.0.0.1:2"), parse_address("tcp://10.0.0.2:3")
     heard = Heard()
     hear_of(parts, cast("Any", heard), "tcp://127.0.0.1:9", {near: "prefill-0", far: "prefill-1"})

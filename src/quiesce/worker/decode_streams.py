@@ -19,7 +19,6 @@ from quiesce.protocol import wire
 from quiesce.protocol.hello import Hello, OtherVersion, version_differs
 from quiesce.protocol.messages import Envelope
 from quiesce.protocol.sender_io import DecodeLost, DecodeReplaced, Heard, SenderInput
-from quiesce.telemetry.logs import ids
 from quiesce.worker.breaches import Breaches
 from quiesce.worker.greeting import hello_of
 from quiesce.worker.outlet import Outlet
@@ -67,7 +66,7 @@ class DecodeStreams:
         try:
             stream.send(envelope)
         except PeerUnusable as error:
-            log.warning("a decode worker does not read", extra=ids(peer=envelope.to, reason=error))
+            self._say(logging.WARNING, "a decode worker does not read", stream.name, peer=envelope.to, reason=error)
 
     def breach(self, decode: Peer, problem: str) -> None:
         """A decode life told what cannot be, in a frame that can: it is disconnected as if the frame were bad."""
@@ -108,7 +107,11 @@ class DecodeStreams:
         if len(self._refused) >= _MOST_REFUSED:
             self._refused.clear()
         self._refused[worker] = reason
-        log.warning("a decode worker was not joined", extra=ids(worker_name=worker, reason=reason))
+        told = {"worker_name": worker, "reason": reason}  # the name is one that it only claims
+        self._parts.lines.say(log, logging.WARNING, "a decode worker was not joined", f"refused {worker}", **told)
+
+    def _say(self, level: int, what: str, worker: str, **told: object) -> None:
+        self._parts.lines.say(log, level, what, worker, worker_name=worker, **told)
 
     def _why_not(self, decode: Peer, key: str) -> str:
         """A life is one process's: whoever else names it would speak, and be written to, in its place."""
@@ -160,22 +163,24 @@ class DecodeStreams:
             self._decode_died(each)
 
     def _decode_died(self, decode: Peer) -> None:
-        self._forget(decode)
-        log.info("a decode worker is gone", extra=ids(peer=decode))
+        worker = self._forget(decode)
+        self._say(logging.INFO, "a decode worker is gone", worker, peer=decode)
         self._host.feed(DecodeReplaced(decode))
         self._outlet.part(decode)
 
-    def _forget(self, decode: Peer) -> None:
+    def _forget(self, decode: Peer) -> str:
+        """A life that is over, or is watched no more; whose it was."""
         life = self._lives.pop(decode)
         self._told.pop(decode, None)
         if life.pidfd >= 0:
             asyncio.get_running_loop().remove_reader(life.pidfd)
             os.close(life.pidfd)
+        return life.worker
 
     async def _hear(self, decode: Peer, stream: FrameStream[Envelope]) -> None:
         self._streams[decode] = stream
         self._refused.pop(stream.name, None)
-        log.info("a decode worker joined", extra=ids(peer=decode, worker_name=stream.name))
+        self._say(logging.INFO, "a decode worker joined", stream.name, peer=decode)
         try:
             while (envelope := await stream.receive()) is not None:
                 self._check_sender(envelope, decode)
@@ -183,13 +188,13 @@ class DecodeStreams:
             if problem := self._ended.pop(decode, ""):
                 raise BadFrame(problem)
         except BadFrame as error:
-            about = ids(peer=decode, worker_name=stream.name, reason=self._breaches.note(decode, str(error)))
-            log.warning("a decode worker is disconnected", extra=about)
+            reason = self._breaches.note(decode, str(error))
+            self._say(logging.WARNING, "a decode worker is disconnected", stream.name, peer=decode, reason=reason)
         finally:
             stream.close()
             if self._streams.get(decode) is stream:
                 del self._streams[decode]
-                log.info("a decode worker's stream ended", extra=ids(peer=decode, worker_name=stream.name))
+                self._say(logging.INFO, "a decode worker's stream ended", stream.name, peer=decode)
                 self._host.feed(DecodeLost(decode))
 
     def _check_sender(self, envelope: Envelope, decode: Peer) -> None:

@@ -31,7 +31,7 @@ from quiesce.protocol.dispatch import (
     WorkerFrame,
     WorkerSnapshot,
 )
-from quiesce.telemetry.logs import ids
+from quiesce.worker.peer_lines import PeerLines
 from quiesce.worker.trace_ring import TraceRing
 
 log = logging.getLogger(__name__)
@@ -40,9 +40,10 @@ log = logging.getLogger(__name__)
 class Link:
     """One attached router. Sending to one that left does nothing: its loss is handled where it is read."""
 
-    def __init__(self, stream: FrameStream[RouterFrame], name: str) -> None:
+    def __init__(self, stream: FrameStream[RouterFrame], name: str, lines: PeerLines) -> None:
         self.stream = stream
         self.name = name
+        self._lines = lines
 
     def send(self, frame: WorkerFrame) -> None:
         if self.stream.closed:
@@ -50,7 +51,10 @@ class Link:
         try:
             self.stream.send(frame)
         except PeerUnusable as error:
-            log.warning("a router does not read", extra=ids(worker_name=self.name, reason=error))
+            self.warn("a router does not read", error)
+
+    def warn(self, what: str, reason: PeerUnusable) -> None:
+        self._lines.say(log, logging.WARNING, what, f"router {self.name}", worker_name=self.name, reason=reason)
 
 
 class LinkOwner(Protocol):
@@ -70,14 +74,15 @@ class LinkOwner(Protocol):
 class Links:
     """All attached routers."""
 
-    def __init__(self, owner: LinkOwner) -> None:
+    def __init__(self, owner: LinkOwner, lines: PeerLines) -> None:
         self._owner = owner
+        self._lines = lines
         self._links: set[Link] = set()
 
     async def serve(self, sock: Connection, attach: Attach) -> None:
         """Serve one connection until it ends. Raises HandshakeRefused when it may not do what routers do."""
         require_grant(identity_of(sock), ROUTER, "")
-        link = Link(FrameStream(sock, decode_router_frame, attach.name), attach.name)
+        link = Link(FrameStream(sock, decode_router_frame, attach.name), attach.name, self._lines)
         self._links.add(link)
         try:
             for frame in self._owner.greeting():
@@ -85,7 +90,7 @@ class Links:
             while (frame_in := await link.stream.receive()) is not None:
                 self._handle(frame_in, link)
         except BadFrame as error:
-            log.warning("a router sent a bad frame and is disconnected", extra=ids(worker_name=link.name, reason=error))
+            link.warn("a router sent a bad frame and is disconnected", error)
         finally:
             self._links.discard(link)
             link.stream.close()

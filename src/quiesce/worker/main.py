@@ -275,7 +275,8 @@ async def serve_connection(worker: Worker, sock: Connection) -> None:
             case _:
                 refuse(sock, f"{worker.settings.name} is {worker.settings.role}: nobody pairs with it by HELLO")
     except PeerUnusable as error:
-        log.warning("a connection was refused", extra=ids(reason=error))
+        what = "a connection was refused"
+        worker.parts.lines.say(log, logging.WARNING, what, what, reason=error)
 
 
 def _stop_on_signals() -> asyncio.Future[None]:

@@ -13,6 +13,7 @@ from quiesce.telemetry.metrics import Telemetry
 from quiesce.worker.compute import Compute
 from quiesce.worker.grammars import GrammarThread
 from quiesce.worker.landing_memory import LandingSpace
+from quiesce.worker.peer_lines import PeerLines
 from quiesce.worker.settings import WorkerSettings
 
 
@@ -41,6 +42,7 @@ class Parts:
         self.telemetry = telemetry
         self.security = security
         self.landing = landing
+        self.lines = PeerLines()
         self.compute = Compute()
         self.grammars = GrammarThread(settings.model)
 

@@ -11,7 +11,6 @@ from quiesce.control.security import Security
 from quiesce.control.whereabouts import Places, Whereabouts
 from quiesce.control.workers_file import NamedWorkers
 from quiesce.errors import ConfigurationError
-from quiesce.telemetry.logs import ids
 from quiesce.worker.parts import Parts
 from quiesce.worker.peers import parse_peers, peers_of, places_of
 from quiesce.worker.reach import check_addresses
@@ -51,6 +50,7 @@ def _is_usable(parts: Parts, address: Address, name: str) -> bool:
     try:
         check_addresses(parts.settings, parts.security, [address])
     except ConfigurationError as error:
-        log.warning("a router's prefill worker is not taken", extra=ids(worker_name=name, reason=error))
+        what = "a router's prefill worker is not taken"
+        parts.lines.say(log, logging.WARNING, what, f"not taken {name}", worker_name=name, reason=error)
         return False
     return True

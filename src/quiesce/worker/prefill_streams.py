@@ -19,7 +19,6 @@ from quiesce.protocol.dispatch import MOST_TROUBLE_CHARS, MOST_TROUBLES
 from quiesce.protocol.hello import Hello
 from quiesce.protocol.messages import Envelope
 from quiesce.protocol.receiver_io import PeerReplaced, Received, ReceiverInput, StreamLost
-from quiesce.telemetry.logs import ids
 from quiesce.worker.breaches import Breaches
 from quiesce.worker.greeting import hello_of
 from quiesce.worker.intake import Intake
@@ -92,7 +91,7 @@ class PrefillStreams:
         try:
             stream.send(envelope)
         except PeerUnusable as error:
-            log.warning("a prefill worker does not read", extra=ids(peer=envelope.to, reason=error))
+            self._say(logging.WARNING, "a prefill worker does not read", stream.name, peer=envelope.to, reason=error)
 
     def breach(self, prefill: Peer, problem: str) -> None:
         """A prefill life told what cannot be, in a frame that can: it is disconnected as if the frame were bad."""
@@ -128,7 +127,10 @@ class PrefillStreams:
         expected = address in self._places and not self._host.draining
         level = logging.WARNING if expected else logging.INFO
         name = self._places.get(address) or show_address(address)
-        log.log(level, "a prefill worker cannot be used", extra=ids(worker_name=name, reason=trouble))
+        self._say(level, "a prefill worker cannot be used", name, reason=trouble)
+
+    def _say(self, level: int, what: str, worker: str, **told: object) -> None:
+        self._parts.lines.say(log, level, what, worker, worker_name=worker, **told)
 
     async def _try(self, address: Address) -> tuple[bool, str]:
         """Connect and hear a prefill worker until its stream ends; whether it was joined, and what ended it."""
@@ -184,7 +186,7 @@ class PrefillStreams:
         self._homes[name] = address
         self._streams[prefill] = stream
         self._troubles.pop(address, None)
-        log.info("a prefill worker joined", extra=ids(worker_name=name, peer=prefill))
+        self._say(logging.INFO, "a prefill worker joined", name, peer=prefill)
         self._host.peers_changed()
         try:
             while (envelope := await stream.receive()) is not None:

@@ -57,7 +57,7 @@ class WorkerProcess(ABC):
         self.settings = parts.settings
         self.telemetry = parts.telemetry
         self.trace = TraceRing(trace.machine(self.settings.role, parts.incarnation))
-        self.links = Links(self)
+        self.links = Links(self, parts.lines)
         self.draining = False
         self._owners: dict[RequestId, Link] = {}
         self._deadlines = Timers()

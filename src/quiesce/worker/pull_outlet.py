@@ -7,6 +7,7 @@ import itertools
 import logging
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from quiesce.control.handshake import Opened
@@ -37,7 +38,7 @@ class PullOutlet:
     def __init__(self, host: OutletHost, parts: Parts, transport: Lender, record: Record) -> None:
         self._host = host
         self._page_size = parts.settings.page_size
-        self._telemetry = parts.telemetry
+        self._telemetry, self._lines = parts.telemetry, parts.lines
         self._transport = transport
         self._tags = itertools.count(mint_first_tag())
         self._remote: set[Peer] = set()
@@ -58,10 +59,12 @@ class PullOutlet:
         if opened.pidfd < 0:
             self._remote.add(decode)
         pidfd = os.dup(opened.pidfd) if opened.pidfd >= 0 else -1
-        self._transport.watch(decode, pidfd, self._reader_died, asyncio.get_running_loop())
+        died = partial(self._reader_died, opened.hello.worker)
+        self._transport.watch(decode, pidfd, died, asyncio.get_running_loop())
 
-    def _reader_died(self, decode: Peer) -> None:
-        log.info("a decode worker reads here no more", extra=ids(peer=decode))
+    def _reader_died(self, worker: str, decode: Peer) -> None:
+        what = "a decode worker reads here no more"
+        self._lines.say(log, logging.INFO, what, worker, worker_name=worker, peer=decode)
         self._telemetry.inc("quiesce_fences")
         self._host.feed(ReaderDead(decode))
 

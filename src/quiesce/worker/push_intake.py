@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from quiesce.control.handshake import Opened
@@ -33,7 +34,7 @@ class PushIntake:
 
     def __init__(self, host: IntakeHost, landing: Landing, parts: Parts, transport: Receiver, record: Record) -> None:
         self._host = host
-        self._telemetry = parts.telemetry
+        self._telemetry, self._lines = parts.telemetry, parts.lines
         self._transport = transport
         self._remote: set[Peer] = set()
         vocab_size, settings = parts.engine.config.vocab_size, parts.settings
@@ -56,10 +57,12 @@ class PushIntake:
         if opened.pidfd < 0:
             self._remote.add(prefill)
         pidfd, opened.pidfd = opened.pidfd, -1
-        self._transport.watch(prefill, pidfd, self._prefill_died, asyncio.get_running_loop())
+        died = partial(self._prefill_died, opened.hello.worker)
+        self._transport.watch(prefill, pidfd, died, asyncio.get_running_loop())
 
-    def _prefill_died(self, prefill: Peer) -> None:
-        log.info("a prefill worker is gone: nothing of it can land any more", extra=ids(peer=prefill))
+    def _prefill_died(self, worker: str, prefill: Peer) -> None:
+        what = "a prefill worker is gone: nothing of it can land any more"
+        self._lines.say(log, logging.INFO, what, worker, worker_name=worker, peer=prefill)
         self._telemetry.inc("quiesce_fences")
         self._host.feed(FenceProved(prefill))
 
