@@ -9,6 +9,7 @@ from array import array
 import numpy as np
 import pytest
 
+from quiesce.errors import InvariantBroken
 from quiesce.kv.layout import Layout
 from quiesce.kv.runs import FEW
 from quiesce.kv.storage import Pool
@@ -52,6 +53,58 @@ def test_every_byte_is_told_once_and_in_order(runs: int, seed: int) -> None:
     assert (was_whole, spans.is_whole) == (True, False)
     memory.release()
     pool.close()
+
+
+def test_what_an_earlier_call_wanted_shortens_none_that_comes_later() -> None:
+    memory, place = _memory(bytes(range(200)))
+    spans = Spans(memory, place, array("Q", [place, 100, place + 100, 100]))
+    for most_bytes in (10, 200, 7, 150, 200):
+        assert told(spans, most_bytes) == bytes(range({150: 100}.get(most_bytes, most_bytes)))
+    spans.advance(30)
+    assert told(spans, 10) == bytes(range(30, 40))
+    assert told(spans, 200) == bytes(range(30, 200))
+
+
+def test_behind_the_last_byte_nothing_is_told() -> None:
+    memory, place = _memory(bytes(200))
+    spans = Spans(memory, place, array("Q", [place, 100, place + 100, 100]))
+    spans.advance(200)
+    for tells in (spans.vector, spans.views):
+        with pytest.raises(IndexError):
+            tells(1)
+
+
+@pytest.mark.parametrize("others", [0, FEW])
+@pytest.mark.parametrize(("first", "pages"), [(7, 2), (8, 1), (-1, 1), (2, 0), (2, -1), (2**31, 1)])
+def test_no_address_outside_the_pool_is_told(first: int, pages: int, others: int) -> None:
+    runs = np.array([[0, 1]] * others + [[first, pages]], np.int64)
+    with pytest.raises(InvariantBroken, match="spans_inside_the_pool"):
+        PageMemory(Pool.private(LAYOUT, 8)).spans(runs[:, 0], runs[:, 1])
+
+
+def test_a_pool_that_was_closed_has_no_addresses() -> None:
+    """Its empty arrays lie somewhere, and that is somebody else's."""
+    pool = Pool.private(LAYOUT, 8)
+    pool.close()
+    with pytest.raises(InvariantBroken, match="spans_inside_the_pool"):
+        PageMemory(pool).spans(np.array([0]), np.array([1]))
+
+
+def test_the_pool_stays_mapped_until_the_memory_is_released() -> None:
+    pool = Pool.private(LAYOUT, 8)
+    pool.page_view()[...] = 7
+    memory, mapped = PageMemory(pool), pool._memory
+    spans = memory.spans(np.array([0]), np.array([8]))
+    pool.close()
+    assert told(spans, spans.left_bytes) == b"\x07" * spans.left_bytes
+    assert not mapped.closed
+    memory.release()
+    mapped.close()  # BufferError if anything held it
+
+
+def _memory(content: bytes) -> tuple[memoryview, int]:
+    memory = bytearray(content)
+    return memoryview(memory), ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
 
 def test_one_call_is_told_of_no_more_spans_than_the_kernel_takes() -> None:

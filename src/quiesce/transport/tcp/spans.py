@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from quiesce.errors import invariant
 from quiesce.kv.runs import FEW
 from quiesce.kv.storage import Pool
 
@@ -47,15 +48,14 @@ class Spans:
     def vector(self, most_bytes: int) -> tuple[int, int]:
         """Address and length of a `struct iovec` array of what is next: whole spans, or so much of one.
 
-        Good until it is asked again or `advance` is called, and while this object lives. Something is left.
+        Good until it is asked again or `advance` is called, and while this object lives. IndexError: nothing is left.
         """
         at, ends = self._at, self._ends
         last = at + VECTOR_MOST
         count = bisect_right(ends, self._through_bytes + most_bytes, at, last if last < len(ends) else len(ends)) - at
-        if not count:
-            self._entries[2 * at + 1] = most_bytes
-            count = 1
-        return self._address + at * _ENTRY_BYTES, count
+        # the entry may be as short as an earlier call wanted it; and behind the last one this raises IndexError
+        self._entries[2 * at + 1] = ends[at] - self._through_bytes if count else most_bytes
+        return self._address + at * _ENTRY_BYTES, count or 1
 
     def views(self, most_bytes: int) -> list[memoryview]:
         """The same, for whoever cannot use addresses."""
@@ -68,33 +68,41 @@ class Spans:
         """`n_bytes` of what `vector` or `views` told of are through."""
         self._through_bytes = through_bytes = self._through_bytes + n_bytes
         self.left_bytes -= n_bytes
+        was_at, self._at = self._at, bisect_right(self._ends, through_bytes, self._at)
         if self.left_bytes:
-            ends, entries = self._ends, self._entries
-            at = bisect_right(ends, through_bytes, self._at)
-            entries[2 * at] += n_bytes if at == self._at else through_bytes - ends[at - 1]
-            entries[2 * at + 1] = ends[at] - through_bytes
-            self._at = at
+            at = self._at
+            self._entries[2 * at] += n_bytes if at == was_at else through_bytes - self._ends[at - 1]
 
 
 class PageMemory:
     """Every page of a pool as bytes. The pool stays mapped until `release`, whoever closes it."""
 
     def __init__(self, pool: Pool) -> None:
-        self._bytes = pool.page_view().reshape(-1).data
-        self._base = pool.base_address
+        every = pool.page_view().reshape(-1)
+        self._bytes = every.data
+        self._base = int(every.ctypes.data)
         self._page_bytes = pool.layout.page_bytes
+        self._pages = len(every) // self._page_bytes  # none of a pool that was closed
 
     def spans(self, first: _Counts, pages: _Counts) -> Spans:
-        """The memory of runs that lie inside the pool: run i is `pages[i]` pages from `first[i]` on."""
+        """The memory of runs that lie inside the pool: run i is `pages[i]` pages from `first[i]` on.
+
+        Who asks has checked them. Nobody else does after us: the kernel takes what lies at an address, whosever it is.
+        """
         entries = array("Q")
         if len(first) <= FEW:
             for page, n_pages in zip(first.tolist(), pages.tolist(), strict=True):
+                self._require(0 <= page < page + n_pages <= self._pages)
                 entries.extend((self._base + page * self._page_bytes, n_pages * self._page_bytes))
         else:
+            self._require(bool(first.min() >= 0 < pages.min() and (first + pages).max() <= self._pages))
             rows = np.stack([first, pages], axis=1).astype(np.uint64) * np.uint64(self._page_bytes)
             rows[:, 0] += np.uint64(self._base)
             entries.frombytes(rows.tobytes())
         return Spans(self._bytes, self._base, entries)
+
+    def _require(self, inside: bool) -> None:
+        invariant(inside, "spans_inside_the_pool", f"of {self._pages} pages")
 
     def release(self) -> None:
         """No spans are used any more."""

@@ -15,7 +15,10 @@ Call = Callable[[int, int, int], int]
 
 
 class _Message(ctypes.Structure):
-    """`struct msghdr` of Linux: no address, a vector of places, nothing beside it."""
+    """`struct msghdr` of Linux with 64 bits: no address, a vector of places, nothing beside it.
+
+    glibc's on x86-64 and aarch64. musl has an int and padding where lengths are here: the same in little-endian.
+    """
 
     _fields_ = (
         ("name", ctypes.c_void_p),
