@@ -118,7 +118,8 @@ class PlainStream:
 
     def send_spans(self, spans: Spans, /) -> None:
         while spans.left_bytes:
-            self._give(spans, spans.left_bytes, socket.MSG_NOSIGNAL)
+            if self._give(spans, spans.left_bytes, socket.MSG_NOSIGNAL) is None:
+                self.wait_for_room()
 
     def settimeout(self, seconds: float | None, /) -> None:
         self._sock.settimeout(seconds)
