@@ -6,7 +6,7 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 import numpy as np
@@ -20,14 +20,14 @@ from quiesce.ids import Incarnation, PageTag, Peer
 from quiesce.kv.layout import Layout
 from quiesce.kv.storage import Pool
 from quiesce.protocol.sender_io import Outcome
-from quiesce.transport.contract import Metadata, Write
+from quiesce.transport.contract import Metadata, Target, Write
 from quiesce.transport.descriptors import decode_descriptor
 from quiesce.transport.shm import ShmReceiver
 from quiesce.transport.tcp import inbound, wire
 from quiesce.transport.tcp.leases import Leases
 from quiesce.transport.tcp.receiver import MOST_STRANGERS, TcpReceiver
 from quiesce.transport.tcp.sender import TcpSender
-from quiesce.transport.tcp.sockets import PlainStream, receive_exactly
+from quiesce.transport.tcp.sockets import PlainStream, Stream, receive_exactly
 from quiesce.transport.tcp.tls import TlsStream
 from quiesce.trust.contexts import Tls
 
@@ -225,21 +225,48 @@ def test_a_receiver_that_ends_fails_what_is_under_way_and_hangs_nobody() -> None
 
 def test_a_peer_that_stops_reading_runs_into_the_deadline_and_holds_up_nobody_else() -> None:
     """Unknown, not quiesced: what the kernels hold may still land. Another target of the same sender is served."""
-    with socket.create_server(("127.0.0.1", 0)) as deaf, Wired(call_deadline_s=0.5) as made:
-        descriptor = decode_descriptor(made.receiver.describe(PEER)[0], wire.TcpDescriptor)
-        spoken = threading.Thread(target=_greet_and_stop_reading, args=(deaf, descriptor.key, made.tls[0]), daemon=True)
-        spoken.start()
-        stuck = msgspec.msgpack.encode(replace(descriptor, port=deaf.getsockname()[1]))
-        target = made.sender.open_target(stuck, [])
+    with Wired(call_deadline_s=0.5) as made, _false_receiver(made, _read_and_say_nothing) as target:
         made.sender.launch(target, Write(7, np.array([0], np.int32), np.array([0], np.int32), TAG))
         made.arm([3])
         made.launch(8, [3], [3])
         ends = {end.id: end.outcome for end in made.wait(2)}
         assert ends == {7: Outcome.FAILED_IN_FLIGHT, 8: Outcome.LANDED}
-        spoken.join()
 
 
-def _greet_and_stop_reading(listener: socket.socket, key: bytes, tls: Tls | None) -> None:
+@pytest.mark.parametrize("verdict", [wire.Verdict.LANDED, wire.Verdict.REFUSED])
+def test_an_answer_frees_no_page_that_is_still_being_sent(verdict: wire.Verdict) -> None:
+    """Else whoever answers too soon and reads on is sent what the next user's request puts there."""
+
+    def answer_at_once(stream: Stream) -> None:
+        number = wire.decode_header(receive_exactly(stream, wire.HEADER_BYTES)).number
+        stream.send([wire.encode_reply(number, verdict, "")])
+        hung_up.wait(LONG_S)
+
+    hung_up, pages = threading.Event(), np.arange(48, dtype=np.int32)
+    with (
+        Wired(layout=LARGE, source_pages=48, target_pages=48, call_deadline_s=0.5) as made,
+        _false_receiver(made, answer_at_once) as target,
+    ):
+        made.sender.launch(target, Write(7, pages, pages, TAG))
+        (end,) = made.wait()
+        hung_up.set()
+        assert end.outcome is Outcome.FAILED_IN_FLIGHT
+
+
+@contextlib.contextmanager
+def _false_receiver(made: Wired, serve: Callable[[Stream], None]) -> Iterator[Target]:
+    """A target of `made`'s sender where `serve` answers, and little is under way."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        descriptor = decode_descriptor(made.receiver.describe(PEER)[0], wire.TcpDescriptor)
+        serving = threading.Thread(target=_greet, args=(listener, descriptor.key, made.tls[0], serve), daemon=True)
+        serving.start()
+        false = msgspec.msgpack.encode(replace(descriptor, port=listener.getsockname()[1]))
+        yield made.sender.open_target(false, [])
+        serving.join()
+
+
+def _greet(listener: socket.socket, key: bytes, tls: Tls | None, serve: Callable[[Stream], None]) -> None:
     sock, _ = listener.accept()
     stream = PlainStream(sock) if tls is None else TlsStream(sock, tls, "prefill")
     stream.shake_hands(time.monotonic() + LONG_S)
@@ -249,9 +276,14 @@ def _greet_and_stop_reading(listener: socket.socket, key: bytes, tls: Tls | None
     receive_exactly(stream, wire.PROOF_BYTES)
     stream.send([wire.MAGIC])
     stream.settimeout(None)
-    while stream.recv_into(memoryview(bytearray(1 << 16))):  # until the sender gives up: it never gets a reply
-        pass
+    serve(stream)
     stream.close()
+
+
+def _read_and_say_nothing(stream: Stream) -> None:
+    with contextlib.suppress(OSError):
+        while stream.recv_into(memoryview(bytearray(1 << 16))):  # until the sender gives up: it never gets a reply
+            pass
 
 
 # ---------------------------------------------------------------- who may write

@@ -32,6 +32,7 @@ class Outbound(TcpLine[Write]):
         """As `TcpLine`."""
         super().__init__(pool, descriptor, tls)
         self._pending: dict[int, tuple[Write, Told]] = {}
+        self._leaving = 0  # number of the write that `send` still reads the pages of
         self._settled = threading.Condition(self._lock)
         self._replies = threading.Thread(target=self._hear, name="page-replies", daemon=True)
         try:
@@ -54,13 +55,22 @@ class Outbound(TcpLine[Write]):
             broken = self._broken
             if not broken:
                 self._number += 1
-                number, self._pending[self._number] = self._number, (write, told)
+                number = self._leaving = self._number
+                self._pending[number] = write, told
         if broken:
             told(Outcome.FAILED_QUIESCED, broken)
             return
-        if not may_leave():
-            self._tell(number, Outcome.FAILED_QUIESCED, "its time was over before it left")
-            return
+        try:
+            if may_leave():
+                self._leave(number, write)
+            else:
+                self._tell(number, Outcome.FAILED_QUIESCED, "its time was over before it left")
+        finally:
+            with self._lock:
+                self._leaving = 0
+                self._settled.notify_all()
+
+    def _leave(self, number: int, write: Write) -> None:
         spans = None
         try:
             self._stream.send(self._announcement(number, write))  # by itself: the receiver reads it meanwhile
@@ -113,9 +123,15 @@ class Outbound(TcpLine[Write]):
                     raise BadFrame("pages come in answer to a write")
                 reason = receive_exactly(self._stream, n_reason).decode(errors="replace")
                 landed = verdict is wire.Verdict.LANDED
+                self._wait_until_left(number)
                 self._tell(number, Outcome.LANDED if landed else Outcome.FAILED_QUIESCED, reason)
         except (PeerUnusable, OSError) as error:
             self.fail(f"the receiver hung up: {in_words(error)}")
+
+    def _wait_until_left(self, number: int) -> None:
+        """Whoever is told uses the pages again: an answer may be false, and come before they were sent."""
+        with self._lock:
+            self._settled.wait_for(lambda: self._leaving != number)
 
     def _tell(self, number: int, outcome: Outcome, reason: str) -> None:
         with self._lock:
