@@ -22,6 +22,7 @@ from quiesce.errors import UsageError
 from quiesce.kv.storage import Pool
 from quiesce.lab.blindness import make_blind
 from quiesce.lab.broken import broken_parts
+from quiesce.lab.fated_sender import FatedSender
 from quiesce.lab.fault_socket import FaultSocket
 from quiesce.lab.faults import (
     Faults,
@@ -46,7 +47,7 @@ from quiesce.worker.compose import PRODUCT, Compose
 from quiesce.worker.loading import Loaded
 from quiesce.worker.main import run
 from quiesce.worker.prefill import PrefillWorker
-from quiesce.worker.reach import pages_tls
+from quiesce.worker.reach import pages_tls, way_of_pages
 from quiesce.worker.settings import Role, WorkerSettings
 
 ANY_LENGTH = 1 << 30
@@ -61,13 +62,21 @@ FAULTY: dict[str, Callable[[Pool, int, float, Faults], Sender]] = {
 
 def faulty_sender(pool: Pool, settings: WorkerSettings) -> Sender:
     """The product's sender, taking orders from a fault socket."""
-    faults = FaultSocket(settings).faults
-    name = backend(settings.transport).name
+    faults, way = FaultSocket(settings).faults, way_of_pages(settings)
+    ours = _holding(pool, settings, faults)
+    inner = ours or way.sender(pool, THREADS, settings.call_deadline_s)
+    return FatedSender(inner, lambda copy: way.sender(copy, 1, settings.call_deadline_s), pool, faults, waits=not ours)
+
+
+def _holding(pool: Pool, settings: WorkerSettings, faults: Faults) -> Sender | None:
+    """The sender of a backend of ours, which can be held at every step that it has."""
+    name, told = backend(settings.transport).name, (pool, THREADS, settings.call_deadline_s)
     if name == "tcp":
-        return FaultyTcpSender(pool, THREADS, settings.call_deadline_s, faults, pages_tls(settings))
-    if of_lanes := FAULTY.get(name):
-        return of_lanes(pool, THREADS, settings.call_deadline_s, faults)
-    return ShmSender(pool, THREADS, settings.call_deadline_s, FaultyPlacement(faults))
+        return FaultyTcpSender(*told, faults, pages_tls(settings))
+    if name == "shm":
+        return ShmSender(*told, FaultyPlacement(faults))
+    of_lanes = FAULTY.get(name)
+    return of_lanes(*told, faults) if of_lanes else None
 
 
 def faulty_lender(pool: Pool, settings: WorkerSettings) -> Lender:

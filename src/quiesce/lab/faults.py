@@ -1,4 +1,4 @@
-"""Writes that misbehave on command: they wait before a step, or leave a step out."""
+"""Writes that misbehave on command: they wait before a step, leave a step out, or meet a fate (`fated_sender`)."""
 
 from __future__ import annotations
 
@@ -62,6 +62,28 @@ class Pace(msgspec.Struct, frozen=True, tag="pace"):
     share: float = 1.0
 
 
+class Fate(StrEnum):
+    """What a transport that breaks its word does with a write of pages, and how it says that the write ended."""
+
+    DROP = "drop"
+    """Nothing is written; `landed`."""
+    TRUNCATE = "truncate"
+    """The first half of its pages is written; `landed`."""
+    BITFLIP = "bitflip"
+    """One bit of its first page arrives as another one; `landed`."""
+    FAIL = "fail"
+    """Nothing is written; `failed_quiesced`, which is true."""
+    FAIL_BUT_LAND = "fail_but_land"
+    """All is written; `failed_in_flight`, which is true, at once."""
+
+
+class Doom(msgspec.Struct, frozen=True, tag="doom"):
+    """test -> worker: the next `count` writes of pages meet `fate`."""
+
+    fate: Fate
+    count: int = 1
+
+
 class Armed(msgspec.Struct, frozen=True, tag="armed"):
     """worker -> test: the order is in force."""
 
@@ -79,8 +101,15 @@ class Landed(msgspec.Struct, frozen=True, tag="landed"):
     write: int
 
 
-FaultOrder = Hold | LetGo | Pace
-FaultEvent = Armed | Held | Landed
+class Struck(msgspec.Struct, frozen=True, tag="struck"):
+    """worker -> test: a write meets its fate."""
+
+    write: int
+    fate: Fate
+
+
+FaultOrder = Hold | LetGo | Pace | Doom
+FaultEvent = Armed | Held | Landed | Struck
 
 
 class Job(Protocol):
@@ -102,6 +131,7 @@ class Faults:
         self._open = True
         self._stamp = True
         self._waited: set[int] = set()
+        self._doom = Doom(Fate.DROP, count=0)
         self._pace: random.Random | None = None
         self._pace_most_s = 0.0
         self._pace_share = 1.0
@@ -116,6 +146,8 @@ class Faults:
                     self._changed.notify_all()
                 case Pace(seed, most_s, share):
                     self._pace, self._pace_most_s, self._pace_share = random.Random(seed), most_s, share
+                case Doom():
+                    self._doom = order
         self._tell(Armed())
 
     def before(self, step: Step, write: Job) -> None:
@@ -127,6 +159,15 @@ class Faults:
             self._waited.add(write.id)
             self._tell(Held(write.id, len(write.target_pages)))
             self._changed.wait_for(lambda: self._open)
+
+    def fate_of(self, write: Job) -> Fate | None:
+        """Asked once for each write."""
+        with self._changed:
+            if self._doom.count < 1 or not len(write.target_pages):
+                return None
+            self._doom = msgspec.structs.replace(self._doom, count=self._doom.count - 1)
+            self._tell(Struck(write.id, self._doom.fate))
+            return self._doom.fate
 
     def pace(self) -> None:
         with self._changed:
