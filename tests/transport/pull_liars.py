@@ -42,7 +42,7 @@ class WrapsRound(TcpPuller):
 class OpenHouse(Windows):
     """Asks nobody for a window."""
 
-    def find(self, tag: int, pages: npt.NDArray[np.integer[Any]]) -> Window | str:
+    def find(self, tag: int, pages: npt.NDArray[np.integer[Any]]) -> Window:
         return Window(pages)
 
 

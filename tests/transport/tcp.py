@@ -16,7 +16,8 @@ from quiesce.kv.layout import Layout
 from quiesce.kv.storage import Pool
 from quiesce.transport.contract import Metadata, Write
 from quiesce.transport.departure import Departure
-from quiesce.transport.tcp.receiver import TcpReceiver
+from quiesce.transport.refusals import Refusal
+from quiesce.transport.tcp.receiver import TcpHost, TcpReceiver
 from quiesce.transport.tcp.sender import TcpSender
 from quiesce.trust.contexts import Tls, load_tls
 from tests.control.trial import files
@@ -45,6 +46,11 @@ def shown_by(name: str, which: str = "ours") -> Tls:
     """What the owner of a trial certificate proves who it is with."""
     told = files(name, which)
     return load_tls(told["tls_cert"], told["tls_key"], told["tls_ca"])
+
+
+def refusals(host: TcpHost) -> dict[Refusal, int]:
+    """What it refused since it was asked last."""
+    return {why: n for why, n in host.refusals.take().items() if n}
 
 
 class Wired(Pools):

@@ -22,6 +22,7 @@ from quiesce.kv.layout import Layout
 from quiesce.protocol.sender_io import Outcome
 from quiesce.transport.descriptors import decode_descriptor
 from quiesce.transport.pulling import Read
+from quiesce.transport.refusals import RefusedConnection, RefusedTransfer
 from quiesce.transport.tcp import wire
 from quiesce.transport.tcp.line import connect
 from quiesce.transport.tcp.sockets import PlainStream, receive_exactly
@@ -30,7 +31,7 @@ from quiesce.transport.tcp.tls import TlsStream
 from .placements import LONG_S, HeldDeparture
 from .pools import ANYBODY, SOURCE_PAGES, TAG, TARGET_PAGES
 from .pulled import WINDOW, Pulled
-from .tcp import both_ways, trial
+from .tcp import both_ways, refusals, trial
 
 LARGE = Layout(layers=8, kv_heads=4, head_dim=64, page_size=16, layer_groups=1)
 LARGE_PAGES = list(range(256))
@@ -72,9 +73,11 @@ def test_any_batch_of_disjoint_reads_lands_as_a_numpy_copy_would(data: st.DataOb
 
 
 @pytest.mark.parametrize(
-    ("pages", "window"), [([5, 6], WINDOW), ([5], WINDOW + 1)], ids=["a page of nobody", "another window"]
+    ("pages", "window", "why"),
+    [([5, 6], WINDOW, RefusedTransfer.FOREIGN_PAGE), ([5], WINDOW + 1, RefusedTransfer.NOT_LEASED)],
+    ids=["a page of nobody", "another window"],
 )
-def test_what_no_window_lends_is_refused_whole(pages: list[int], window: int) -> None:
+def test_what_no_window_lends_is_refused_whole(pages: list[int], window: int, why: RefusedTransfer) -> None:
     """The puller's own check passes these: the lender is the one that knows."""
     with Pulled() as made:
         made.lend([5])
@@ -82,7 +85,8 @@ def test_what_no_window_lends_is_refused_whole(pages: list[int], window: int) ->
         made.launch(2, [5], [7])
         refused, landed = made.wait(2)
         assert (refused.outcome, landed.outcome) == (Outcome.FAILED_QUIESCED, Outcome.LANDED)
-        assert "window" in refused.error
+        assert refused.error == why
+        assert refusals(made.lender) == {why: 1}
         assert made.arrived([5], [7])
         assert made.stamped() == [7]
 
@@ -257,7 +261,9 @@ def test_a_peer_that_was_shut_out_reads_nothing_more() -> None:
         made.lender.kill(ANYBODY)
         assert made.lender.is_dead(ANYBODY)
         made.launch(2, [1], [2])
-        assert [end.outcome for end in made.wait()] == [Outcome.FAILED_QUIESCED]
+        made.launch(3, [1], [2])
+        assert [end.outcome for end in made.wait(2)] == [Outcome.FAILED_QUIESCED] * 2
+        assert refusals(made.lender) == {RefusedConnection.FENCED: 1}, "the first finds its connection broken"
 
 
 def test_who_closes_a_source_begins_nothing_more_there() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import threading
 import time
@@ -18,22 +19,25 @@ from msgspec.structs import replace
 from quiesce.errors import HandshakeRefused, InvariantBroken, UsageError
 from quiesce.ids import Incarnation, PageTag, Peer
 from quiesce.kv.layout import Layout
+from quiesce.kv.runs import pack_runs
 from quiesce.kv.storage import Pool
 from quiesce.protocol.sender_io import Outcome
 from quiesce.transport.contract import Metadata, Target, Write
 from quiesce.transport.descriptors import decode_descriptor
+from quiesce.transport.refusals import RefusedConnection, RefusedTransfer
 from quiesce.transport.shm import ShmReceiver
 from quiesce.transport.tcp import inbound, wire
 from quiesce.transport.tcp.leases import Leases
+from quiesce.transport.tcp.line import connect
 from quiesce.transport.tcp.receiver import MOST_STRANGERS, TcpReceiver
 from quiesce.transport.tcp.sender import TcpSender
-from quiesce.transport.tcp.sockets import PlainStream, Stream, receive_exactly
+from quiesce.transport.tcp.sockets import Hangup, PlainStream, Stream, receive_exactly
 from quiesce.transport.tcp.tls import TlsStream
 from quiesce.trust.contexts import Tls
 
 from .placements import LONG_S, HeldDeparture
-from .pools import LAYOUT, SLOTS, SOURCE_PAGES, TAG, TARGET_PAGES
-from .tcp import PEER, Wired, both_ways
+from .pools import GUARD, LAYOUT, SLOTS, SOURCE_PAGES, TAG, TARGET_PAGES
+from .tcp import PEER, Wired, both_ways, refusals
 
 WORDS = (int(TAG), 5, 3, 12, 2**64 - 1, 0, 0, 0)
 
@@ -102,11 +106,17 @@ def test_a_write_of_no_pages_may_carry_metadata() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pages", "slot", "tag"),
-    [([5, 6], None, TAG), ([5], 1, TAG), ([5], None, TAG + 1)],
+    ("pages", "slot", "tag", "why"),
+    [
+        ([5, 6], None, TAG, RefusedTransfer.FOREIGN_PAGE),
+        ([5], 1, TAG, RefusedTransfer.FOREIGN_SLOT),
+        ([5], None, TAG + 1, RefusedTransfer.NOT_LEASED),
+    ],
     ids=["a page of nobody", "another slot", "another tag"],
 )
-def test_what_the_lease_does_not_permit_is_refused_whole(pages: list[int], slot: int | None, tag: int) -> None:
+def test_what_the_lease_does_not_permit_is_refused_whole(
+    pages: list[int], slot: int | None, tag: int, why: RefusedTransfer
+) -> None:
     """The sender's own check passes all of these: the receiver is the one that knows."""
     with Wired() as made:
         made.arm([5], slot=0)
@@ -115,7 +125,8 @@ def test_what_the_lease_does_not_permit_is_refused_whole(pages: list[int], slot:
         made.launch(2, [5], [5])
         refused, landed = made.wait(2)
         assert (refused.outcome, landed.outcome) == (Outcome.FAILED_QUIESCED, Outcome.LANDED)
-        assert refused.error
+        assert refused.error == why
+        assert refusals(made.receiver) == {why: 1}
         assert made.arrived([5], [5])
         assert not made.target.metadata.any()
 
@@ -139,6 +150,7 @@ def test_after_a_revocation_nothing_of_the_tag_lands() -> None:
         made.arm([1, 2], tag=TAG + 1)
         departure.let_go.set()
         assert [end.outcome for end in made.wait()] == [Outcome.FAILED_QUIESCED]
+        assert refusals(made.receiver) == {RefusedTransfer.NOT_LEASED: 1}
         assert made.arrived([], [])
 
 
@@ -162,6 +174,7 @@ def test_a_revocation_stops_a_write_that_is_being_placed() -> None:
             assert made.target.page_view().tobytes() == image
             landed = end.outcome is Outcome.LANDED
             assert landed == bool((made.target.tags == tag).all())
+            assert refusals(made.receiver) == ({} if landed else {RefusedTransfer.REVOKED: 1})
             assert not landed or image == made.source.page_view().tobytes()
 
 
@@ -203,7 +216,27 @@ def test_a_fenced_peer_writes_no_more_and_the_fence_is_told_once() -> None:
         made.launch(2, [2], [2])
         (end,) = made.wait()
         assert end.outcome is not Outcome.LANDED
+        assert refusals(made.receiver) == {RefusedConnection.FENCED: 1}
         assert made.arrived([1], [1])
+
+
+@pytest.mark.parametrize(("pages", "why"), [(2, RefusedTransfer.FENCED), (TARGET_PAGES + 1, RefusedTransfer.MALFORMED)])
+def test_what_ends_with_its_connection_is_counted_too(pages: int, why: RefusedTransfer) -> None:
+    """A write of which a part has come when its peer is shut out, and one that cannot be."""
+    with Wired() as made:
+        made.arm([1, 2])
+        stream = connect(made.lent.descriptor, made.tls[1], "decode")
+        header = wire.encode_header(wire.Header(1, TAG, pages, 1, None))
+        stream.send([header, pack_runs(np.array([1, 2], np.int32)), made.source.page_view()[1].tobytes()])
+        if why is RefusedTransfer.FENCED:
+            while (made.target.page_view()[1] == GUARD).all():
+                pass
+        else:
+            with contextlib.suppress(OSError, Hangup):
+                receive_exactly(stream, wire.REPLY_BYTES)
+        made.receiver.kill(PEER)
+        assert refusals(made.receiver) == {why: 1}
+        stream.close()
 
 
 async def _turn() -> None:
@@ -300,10 +333,26 @@ def test_a_ticket_is_good_only_for_whom_it_was_given_to() -> None:
             sender = TcpSender(made.source, tls=made.tls[1])
             target = sender.open_target(descriptor, [])
             sender.launch(target, Write(1, np.array([1], np.int32), np.array([1], np.int32), TAG))
-            sender.close_target(target)
+            assert select.select([sender.completion_fd], [], [], LONG_S)[0], "or it would be closed before it knocks"
             sender.close()
             assert [end.outcome for end in sender.completions()] == [Outcome.FAILED_QUIESCED]
         assert made.arrived([], [])
+        assert refusals(made.receiver) == {RefusedConnection.UNPROVED: 1}, "whoever lacks the key hangs up by himself"
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_who_insists_without_a_proof_is_counted_once(known: bool) -> None:
+    with Wired() as made:
+        ticket = made.lent.descriptor.ticket if known else bytes(wire.TICKET_BYTES)
+        sock = socket.create_connection(("127.0.0.1", made.receiver.port))
+        stream = TlsStream(sock, made.tls[1], "decode", "127.0.0.1") if made.tls[1] else PlainStream(sock)
+        stream.shake_hands(time.monotonic() + LONG_S)
+        stream.send([wire.MAGIC, ticket, bytes(wire.CHALLENGE_BYTES), bytes(wire.PROOF_BYTES)])
+        receive_exactly(stream, wire.CHALLENGE_BYTES + wire.PROOF_BYTES)
+        with pytest.raises(Hangup):
+            receive_exactly(stream, 1)
+        assert refusals(made.receiver) == {RefusedConnection.UNPROVED: 1}
+        stream.close()
 
 
 def test_a_life_has_one_ticket_however_often_it_joins() -> None:

@@ -24,6 +24,7 @@ from quiesce.kv.layout import Layout
 from quiesce.protocol.sender_io import Outcome
 from quiesce.transport.contract import Write
 from quiesce.transport.descriptors import decode_descriptor
+from quiesce.transport.refusals import RefusedConnection
 from quiesce.transport.tcp import inbound, tls, wire
 from quiesce.transport.tcp.sender import TcpSender
 from quiesce.transport.tcp.spans import Spans
@@ -36,7 +37,7 @@ from tests.control.trial import HERE, directory, files
 from .pools import SOURCE_PAGES, TAG
 from .pulled import Pulled
 from .relay import Relay, relay
-from .tcp import PEER, Wired, shown_by
+from .tcp import PEER, Wired, refusals, shown_by
 
 LARGE = Layout(layers=8, kv_heads=4, head_dim=64, page_size=16, layer_groups=1)
 LARGE_PAGES = list(range(48))
@@ -152,6 +153,7 @@ def test_decode_says_why_it_refused_somebody(caplog: pytest.LogCaptureFixture) -
         made.launch(1, [1], [1])
         made.wait()
         made.receiver.close()
+        assert refusals(made.receiver) == {RefusedConnection.UNCERTIFIED: 1}
     told = "a data connection was refused: its certificate is for router, and not for a prefill worker"
     assert told in [record.getMessage() for record in caplog.records]
 

@@ -36,6 +36,10 @@ async def either(request: pytest.FixtureRequest, directory: Path) -> AsyncIterat
     await house.close()
 
 
+LATE_WRITES = "quiesce_refused_writes_total", 'reason="not_leased"'
+FENCED_CONNECTIONS = "quiesce_refused_data_connections_total", 'reason="fenced"'
+
+
 def life_of(member: Member[Any]) -> Peer:
     return Peer(0, member.worker.parts.incarnation)
 
@@ -62,6 +66,7 @@ async def test_a_stream_that_breaks_in_a_transfer_frees_by_fence_and_comes_again
     prefill.writes.let_go()
     await hosts.empty()
     assert await hosts.desk.metric("decode-0", "quiesce_releases_total", 'proof="fenced"') == 1
+    assert await hosts.desk.metric("decode-0", *LATE_WRITES) == 1
     await hosts.desk.paired("decode-0", "prefill-0")
     await hosts.serves()
 
@@ -112,6 +117,8 @@ async def test_an_abort_in_a_frozen_network_is_fenced_and_the_late_write_refused
     prefill.writes.let_go()
     hosts.cables["prefill-0"].thaw()
     await hosts.empty()
+    await prefill.writes.landed()
+    assert await hosts.desk.metric("decode-0", *LATE_WRITES) == 1
     await hosts.serves()
 
 
@@ -119,7 +126,7 @@ async def test_an_abort_in_a_frozen_network_is_fenced_and_the_late_write_refused
 
 
 async def test_a_replaced_prefill_life_may_write_no_more(hosts: TcpHouse) -> None:
-    """It may live on behind a partition: its write is refused at the receiver, and its successor serves."""
+    """It may live on behind a partition: its write meets a shut door, which counts it, and its successor serves."""
     first = await hosts.prefill()
     decode = await hosts.decode()
     ask = await hosts.held(first, prompt_ids(14))
@@ -129,6 +136,7 @@ async def test_a_replaced_prefill_life_may_write_no_more(hosts: TcpHouse) -> Non
     assert decode.worker.intake.is_shut_out(life_of(first))
     first.writes.let_go()
     assert await first.quiet()
+    assert await hosts.desk.metric("decode-0", *FENCED_CONNECTIONS) == 1
     await hosts.serves()
     hello = hello_of(first.worker.parts, decode.worker.intake.capabilities)
     assert "was fenced" in decode.worker.streams._why_not(TcpAddress("h", 1), hello)
@@ -213,6 +221,8 @@ async def test_a_replaced_decode_life_reads_no_more(hosts: TcpHouse) -> None:
     outlet = hosts.members["prefill-0"].worker.outlet
     assert outlet._transport.is_dead(life_of(first))
     first.writes.let_go()
+    assert await first.quiet()
+    assert await hosts.desk.metric("prefill-0", *FENCED_CONNECTIONS) == 1
     await hosts.serves()
 
 

@@ -39,7 +39,10 @@ LABELS = {
     "state": "`free`, `used`, `cached`, `reserved`, `held` or `quarantined`; landing pages are never used nor cached",
     "proof": "`never_armed`, `drained`, `fenced`, or `timeout`, which is none (`--unsafe-release-on-timeout`)",
     "kind": "the message's tag, for example `abort_ack`",
-    "reason": "why it changed nothing, for example `early`, `late`, `duplicate` or `foreign`",
+    "reason": "of a message: why it changed nothing, for example `early`, `late`, `duplicate` or `foreign`; of a write "
+    "or read: `not_leased` (its lease is over, or never was), `foreign_page`, `foreign_slot`, `revoked` (midway), "
+    "`fenced` (its peer was, midway) or `malformed`; of a data connection: `fenced` (an earlier life), `unproved`, "
+    "`uncertified` or `crowded`",
     "code": "the error's code, as clients see it",
     "outcome": "of a write: `landed`, `failed_quiesced` or `failed_in_flight`; of a request: `finished`, `cancelled`, "
     "`rejected` or `failed`; of a registration: `registered`, and how it ended, `left` or `lost`; or `refused`",
@@ -97,6 +100,24 @@ METRICS: tuple[Metric, ...] = (
         "quiesce_refused_peers",
         "handshakes",
         "HELLOs refused here: another version or shape, a name that is taken, an earlier life of a worker.",
+    ),
+    _counter(
+        "quiesce_refused_writes",
+        "writes",
+        "Decode: writes that it did not place, or not to the end. Only where decode itself places (`tcp`).",
+        "reason",
+    ),
+    _counter(
+        "quiesce_refused_reads",
+        "reads",
+        "Prefill with `--transfer pull`: reads that it did not serve, or not to the end (`tcp`).",
+        "reason",
+    ),
+    _counter(
+        "quiesce_refused_data_connections",
+        "connections",
+        "Connections for page data that were shut because of who asked (`tcp`).",
+        "reason",
     ),
     _counter(
         "quiesce_protocol_breaches",

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -21,6 +21,7 @@ from quiesce.ids import PageTag, Peer
 from quiesce.kv.runs import Pages
 from quiesce.protocol.hello import Capabilities
 from quiesce.protocol.sender_io import Outcome
+from quiesce.transport.refusals import Refusals
 
 OnDead = Callable[[Peer], None]
 """Called once, from the event loop, when nothing of a peer can land, or matters, any more."""
@@ -143,3 +144,11 @@ class Receiver(Protocol):
         Its memory may then be given back, and used for something else, while senders live on: what was mapped to
         nobody else is written no more (and with `Backend.close_fence` that is so of every pool, in place).
         """
+
+
+@runtime_checkable
+class Refusing(Protocol):
+    """What a receiver, or a lender, may be besides: one that looks at what comes, and counts what it turns away."""
+
+    @property
+    def refusals(self) -> Refusals: ...

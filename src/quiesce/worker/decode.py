@@ -299,6 +299,7 @@ class DecodeWorker(GeneratingWorker):
         held = [handoff for handoff in self.handoffs.values() if handoff.held_s is not None]
         self.telemetry.inc("quiesce_held_page_seconds", sum(handoff.charge() for handoff in held))
         self.telemetry.set("quiesce_oldest_hold_seconds", max((h.held_s or 0.0 for h in held), default=0.0))
+        self.intake.export_refusals()
         return super().metrics()
 
     def rooms(self) -> tuple[RoomView, ...]:

@@ -61,6 +61,9 @@ class Intake(Protocol):
     def feed(self, event: DecodeInput) -> None:
         """Advance the machine."""
 
+    def export_refusals(self) -> None:
+        """Count as metrics what the transport turned away since the last call."""
+
     def start(self) -> None:
         """Hear the transport, on the running loop."""
 

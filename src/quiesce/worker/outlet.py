@@ -57,6 +57,9 @@ class Outlet(Protocol):
     def computed(self, job: Job, prompt: Prompt, chunk: Chunk) -> None:
         """Pages of a prompt are final."""
 
+    def export_refusals(self) -> None:
+        """Count as metrics what the transport turned away since the last call."""
+
     def start(self) -> None:
         """Hear the transport, on the running loop."""
 

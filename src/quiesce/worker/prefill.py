@@ -234,6 +234,7 @@ class PrefillWorker(WorkerProcess):
         self.telemetry.set("quiesce_waiting_handoffs", waiting)
         self.telemetry.inc("quiesce_held_page_seconds", sum(job.charge() for job in jobs))
         self.telemetry.set("quiesce_oldest_hold_seconds", max((job.held_s for job in jobs), default=0.0))
+        self.outlet.export_refusals()
         return super().metrics()
 
     def hello(self) -> bytes:

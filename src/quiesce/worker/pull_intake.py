@@ -74,6 +74,9 @@ class PullIntake:
     def feed(self, event: DecodeInput) -> None:
         self.driver.feed(event)
 
+    def export_refusals(self) -> None:
+        """Nothing: nobody comes here with pages."""
+
     def start(self) -> None:
         self._endpoint.start(self._executor.settle_reads)
 

@@ -27,6 +27,7 @@ from quiesce.worker.lender_executor import LenderExecutor
 from quiesce.worker.outlet import OutletHost, PrefillInput
 from quiesce.worker.parts import Parts
 from quiesce.worker.prompt import Chunk, Prompt
+from quiesce.worker.refused import export_refusals
 from quiesce.worker.trace_ring import Record
 
 log = logging.getLogger(__name__)
@@ -90,6 +91,9 @@ class PullOutlet:
         cached_tokens = prompt.cached_pages * self._page_size
         told = chunk.first_token, chunk.payload_digest, chunk.first_logprobs, cached_tokens
         self._host.feed(Computed(job.request.id, (lease,), *told))
+
+    def export_refusals(self) -> None:
+        export_refusals(self._transport, self._telemetry, "quiesce_refused_reads")
 
     def start(self) -> None:
         """Nothing is heard of reads here: decode says what became of them."""

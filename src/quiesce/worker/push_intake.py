@@ -24,6 +24,7 @@ from quiesce.worker.intake import DecodeInput, IntakeHost
 from quiesce.worker.landing import Landing
 from quiesce.worker.parts import Parts
 from quiesce.worker.receiver_executor import ReceiverExecutor
+from quiesce.worker.refused import export_refusals
 from quiesce.worker.trace_ring import Record
 
 log = logging.getLogger(__name__)
@@ -91,6 +92,9 @@ class PushIntake:
 
     def feed(self, event: DecodeInput) -> None:
         self.driver.feed(event)
+
+    def export_refusals(self) -> None:
+        export_refusals(self._transport, self._telemetry, "quiesce_refused_writes")
 
     def start(self) -> None:
         """Writes are not heard of here: prefill says what became of them."""

@@ -76,6 +76,9 @@ class PushOutlet:
             )
         )
 
+    def export_refusals(self) -> None:
+        """Nothing: nobody comes here for pages."""
+
     def start(self) -> None:
         asyncio.get_running_loop().add_reader(self._transport.completion_fd, self._settle_writes)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from quiesce.errors import BadFrame
 from quiesce.kv.runs import expand
 from quiesce.kv.storage import Pool
+from quiesce.transport.refusals import RefusedTransfer
 from quiesce.transport.tcp import wire
 from quiesce.transport.tcp.inbound import Guest, KeyOf, Runs
 from quiesce.transport.tcp.sockets import Hangup, Stream, receive_exactly
@@ -31,14 +32,18 @@ class Borrower(Guest):
             raise BadFrame("a read that names a metadata slot")
         runs = self._read_runs(header.runs, header.pages)
         window = self._windows.find(header.tag, expand(runs[:, 0], runs[:, 1]))
-        if isinstance(window, str):
-            self._answer(header, wire.Verdict.REFUSED, window)
+        if isinstance(window, RefusedTransfer):
+            self._refuse(header, window)
             return
         self._answer(header, wire.Verdict.COMING)
         if self._send(window, runs):
             self._answer(header, wire.Verdict.LANDED)
         else:
-            self._answer(header, wire.Verdict.REFUSED, "the window was revoked while the read was under way")
+            self._refuse(header, RefusedTransfer.REVOKED)
+
+    def _refuse(self, header: wire.Header, why: RefusedTransfer) -> None:
+        self.refusals.count(why)
+        self._answer(header, wire.Verdict.REFUSED, why)
 
     def _answer(self, header: wire.Header, verdict: wire.Verdict, reason: str = "") -> None:
         self._stream.send([wire.encode_reply(header.number, verdict, reason)])

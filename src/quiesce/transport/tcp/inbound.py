@@ -15,6 +15,7 @@ import numpy.typing as npt
 from quiesce.errors import BadFrame, HandshakeRefused, PeerUnusable
 from quiesce.kv.runs import Pages, expand
 from quiesce.kv.storage import Pool
+from quiesce.transport.refusals import Refusals, RefusedConnection, RefusedTransfer
 from quiesce.transport.tcp import wire
 from quiesce.transport.tcp.leases import Armed, Leases
 from quiesce.transport.tcp.sockets import Hangup, Stream, receive_exactly
@@ -38,6 +39,7 @@ class Guest(abc.ABC):
 
     def __init__(self, stream: Stream, pool: Pool, key_of: KeyOf) -> None:
         self.ticket = b""
+        self.refusals = Refusals()
         self._stream = stream
         self._pool = pool
         self._key_of = key_of
@@ -61,8 +63,12 @@ class Guest(abc.ABC):
                 while not self._closed:
                     self._serve()
         except Hangup as error:
+            if error.torn and self._closed and self.ticket:
+                self.refusals.count(RefusedTransfer.FENCED)
             log.log(logging.WARNING if error.torn and not self._closed else logging.DEBUG, "%s", error)
         except (PeerUnusable, OSError) as error:
+            if isinstance(error, BadFrame) and self.ticket:
+                self.refusals.count(RefusedTransfer.MALFORMED)
             what, why = "broke" if isinstance(error, OSError) else "was refused", in_words(error)
             log.log(logging.WARNING if self.ticket else logging.DEBUG, "a data connection %s: %s", what, why)
             return "" if self.ticket or not isinstance(error, (HandshakeRefused, ssl.SSLError)) else why
@@ -73,7 +79,7 @@ class Guest(abc.ABC):
 
     def _authenticate(self) -> None:
         until_s = time.monotonic() + AUTHENTICATE_S
-        self._stream.shake_hands(until_s)
+        self._shake_hands(until_s)
         if receive_exactly(self._stream, len(wire.MAGIC), until_s) != wire.MAGIC:
             raise BadFrame("what connected does not speak our data protocol")
         ticket = receive_exactly(self._stream, wire.TICKET_BYTES, until_s)
@@ -84,10 +90,19 @@ class Guest(abc.ABC):
         self._stream.send([mine + wire.proof(key, b"receiver", theirs, mine)])
         given = receive_exactly(self._stream, wire.PROOF_BYTES, until_s)
         if not wire.is_proof(given, wire.proof(key, b"sender", theirs, mine)) or known is None:
+            if known is not None:  # else it was counted when it was looked up
+                self.refusals.count(RefusedConnection.UNPROVED)
             raise HandshakeRefused("a peer could not prove its ticket")
         self._stream.send([wire.MAGIC])
         self._stream.settimeout(None)
         self.ticket = ticket
+
+    def _shake_hands(self, until_s: float) -> None:
+        try:
+            self._stream.shake_hands(until_s)
+        except (HandshakeRefused, ssl.SSLError):
+            self.refusals.count(RefusedConnection.UNCERTIFIED)
+            raise
 
     @abc.abstractmethod
     def _serve(self) -> None:
@@ -125,14 +140,15 @@ class Inbound(Guest):
         armed = self._leases.find(header.tag, pages, header.slot)
         if isinstance(armed, str):
             self._discard(len(pages) * self._pool.layout.page_bytes)
-            self._reply(header, armed)
-            return
-        placed = self._place(armed, runs) and self._seal(armed, pages, words)
-        self._reply(header, "" if placed else "the lease was revoked while the write was under way")
+            self._refuse(header, armed if isinstance(armed, RefusedTransfer) else RefusedTransfer.NOT_LEASED)
+        elif self._place(armed, runs) and self._seal(armed, pages, words):
+            self._stream.send([wire.encode_reply(header.number, wire.Verdict.LANDED, "")])
+        else:
+            self._refuse(header, RefusedTransfer.REVOKED)
 
-    def _reply(self, header: wire.Header, refused: str) -> None:
-        verdict = wire.Verdict.REFUSED if refused else wire.Verdict.LANDED
-        self._stream.send([wire.encode_reply(header.number, verdict, refused)])
+    def _refuse(self, header: wire.Header, why: RefusedTransfer) -> None:
+        self.refusals.count(why)
+        self._stream.send([wire.encode_reply(header.number, wire.Verdict.REFUSED, why)])
 
     # ------------------------------------------------------------ placing
 

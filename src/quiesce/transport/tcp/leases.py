@@ -15,6 +15,7 @@ import numpy.typing as npt
 from quiesce.errors import invariant
 from quiesce.ids import PageTag
 from quiesce.kv.storage import Pool
+from quiesce.transport.refusals import RefusedTransfer
 
 
 class Armed:
@@ -64,11 +65,11 @@ class Leases:
             armed.revoked = True
 
     def find(self, tag: int, pages: npt.NDArray[np.integer[Any]], slot: int | None) -> Armed | str:
-        """The lease that permits such a write, or why there is none. `pages` lie inside the pool."""
+        """The lease that permits such a write, or a `RefusedTransfer`. `pages` lie inside the pool."""
         with self._lock:
             armed = self._armed.get(tag)
             if armed is None:
-                return "no lease bears this tag, or it was revoked"
+                return RefusedTransfer.NOT_LEASED
             if not (self._tags[pages] == np.uint64(tag)).all():
-                return "a page is not of this lease"
-        return armed if slot in (None, armed.slot) else f"metadata slot {slot} is not of this lease"
+                return RefusedTransfer.FOREIGN_PAGE
+        return armed if slot in (None, armed.slot) else RefusedTransfer.FOREIGN_SLOT

@@ -20,6 +20,7 @@ from quiesce.kv.storage import Pool
 from quiesce.protocol.hello import Capabilities
 from quiesce.transport.contract import OnDead
 from quiesce.transport.deaths import Watch
+from quiesce.transport.refusals import Refusals, RefusedConnection
 from quiesce.transport.tcp import wire
 from quiesce.transport.tcp.inbound import Guest, Inbound
 from quiesce.transport.tcp.leases import Leases
@@ -56,12 +57,14 @@ class TcpHost(Watch):
         With `tls` nobody is heard who shows no certificate for a worker of the role that `admits` names.
         """
         super().__init__()
+        self.refusals = Refusals()
         self._pool = pool
         self._secret = secrets.token_bytes(32)
         self._nonce = secrets.token_hex(16)
         self._host = host
         self._tls = tls
-        self._good: set[bytes] = set()  # tickets whose peer was joined; guarded by the lock, as are the connections
+        self._good: set[bytes] = set()  # tickets whose peer was joined; guarded by the lock, as all until the listener
+        self._fenced: set[bytes] = set()
         self._connections: dict[Guest, threading.Thread] = {}
         self._closed = threading.Event()
         self._complained_s = -COMPLAINTS_S
@@ -115,6 +118,7 @@ class TcpHost(Watch):
     def _shut_out(self, ticket: bytes) -> None:
         with self._lock:
             self._good.discard(ticket)
+            self._fenced.add(ticket)
             theirs = [(each, thread) for each, thread in self._connections.items() if each.ticket == ticket]
         _end(theirs)
 
@@ -152,6 +156,7 @@ class TcpHost(Watch):
         Whoever calls it closes `sock` if it raises.
         """
         guest = self._guest(self._stream_of(sock))
+        guest.refusals = self.refusals
         thread = threading.Thread(target=self._run, args=(guest,), name="page-data", daemon=True)
         with self._lock:
             strangers = [each for each in self._connections if not each.ticket]
@@ -196,13 +201,20 @@ class TcpHost(Watch):
 
     def _key_of(self, ticket: bytes) -> bytes | None:
         with self._lock:
-            return wire.key_of(self._secret, ticket) if ticket in self._good else None
+            if ticket in self._good:
+                return wire.key_of(self._secret, ticket)
+            fenced = ticket in self._fenced
+        self.refusals.count(RefusedConnection.FENCED if fenced else RefusedConnection.UNPROVED)
+        return None
 
     def _is_good(self, guest: Guest) -> bool:
         """Asked after the ticket is known: a peer that was fenced meanwhile has this connection shut, too."""
         with self._lock:
             theirs = sum(each.ticket == guest.ticket for each in self._connections)
-            return guest.ticket in self._good and theirs <= MOST_OF_A_PEER and not self._closed.is_set()
+            fenced, crowded = guest.ticket not in self._good, theirs > MOST_OF_A_PEER
+        if fenced or crowded:
+            self.refusals.count(RefusedConnection.FENCED if fenced else RefusedConnection.CROWDED)
+        return not (fenced or crowded or self._closed.is_set())
 
 
 class TcpReceiver(TcpHost):

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from quiesce.errors import invariant
 from quiesce.ids import PageTag
+from quiesce.transport.refusals import RefusedTransfer
 
 
 class Window:
@@ -52,10 +53,10 @@ class Windows:
             with window.lock:
                 window.revoked = True
 
-    def find(self, tag: int, pages: npt.NDArray[np.integer[Any]]) -> Window | str:
+    def find(self, tag: int, pages: npt.NDArray[np.integer[Any]]) -> Window | RefusedTransfer:
         """The window that permits such a read, or why there is none."""
         with self._lock:
             window = self._open.get(tag)
         if window is None:
-            return "no window bears this tag, or it was revoked"
-        return window if window.covers(pages) else "a page is not of this window"
+            return RefusedTransfer.NOT_LEASED
+        return window if window.covers(pages) else RefusedTransfer.FOREIGN_PAGE
