@@ -74,7 +74,7 @@ async def test_a_request_under_way_goes_on(deployment: Deployment) -> None:
 async def test_a_request_that_has_nobody_else_is_given_up_in_the_end(
     deployment: Deployment, role: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("quiesce.router.generation._PATIENCE_S", 0.01)
+    monkeypatch.setattr("quiesce.router.generation._RETRY_PATIENCE_S", 0.01)
     client = await deployment.start()
     deployment.decode.plan = deployment.prefill.plan = nothing
     asked = asyncio.ensure_future(chat(client))
