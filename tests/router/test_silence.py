@@ -29,6 +29,14 @@ def freeze(deployment: Deployment, worker: FakeWorker) -> WorkerLink:
     return link
 
 
+async def all_is_heard(deployment: Deployment) -> None:
+    """What workers have said until now. Else it is heard when they are frozen, and they answer again."""
+    told = Load(0, 0, 4095)
+    for worker in deployment.workers:
+        worker.send(told)
+    await deployment.until(lambda service: all(link.load == told for link in service.fleet.links))
+
+
 @pytest.mark.parametrize("role", ["prefill", "decode"])
 async def test_a_frozen_worker_gets_no_new_requests_until_it_answers(
     deployment: Deployment, role: str, monkeypatch: pytest.MonkeyPatch
@@ -79,6 +87,7 @@ async def test_a_request_that_has_nobody_else_is_given_up_in_the_end(
     deployment.decode.plan = deployment.prefill.plan = nothing
     asked = asyncio.ensure_future(chat(client))
     submit = await deployment.decode.submitted()
+    await all_is_heard(deployment)
     worker = {"prefill": deployment.prefill, "decode": deployment.decode}[role]
     link = freeze(deployment, worker)
     for _ in TO_THE_LAST_SECOND:
