@@ -72,6 +72,12 @@ FAR = {"peer": ("prefill-0=tcp://10.0.0.2:1",), **TRUSTED}
         ("decode", {"peer": ("prefill-0=tcp://127.0.0.1:0",), **TRUSTED}, "port 0 is for listening"),
         ("prefill", {"transport": "tcp", "data_tls": "on"}, "--data-tls on needs --tls-cert, --tls-key and --tls-ca"),
         ("prefill", {**files("prefill-0"), "data_tls": "on"}, "pages of shm cannot be encrypted"),
+        (
+            "prefill",
+            {"data_connections": 2},
+            "--data-connections 2 needs --transport tcp: shm has one way to",
+        ),
+        ("decode", {"data_connections": 9, "transport": "nixl", "trust_network": True}, "nixl has one way to each"),
         ("decode", {"workers_srv": ("_q._tcp.example",), "dns_server": "127.0.0.1:1"}, "--workers-srv: control over"),
         ("decode", {"workers_srv": ("a b",), **TRUSTED}, "is no DNS name"),
         ("prefill", {"register": ("tcp://10.0.0.1:1",)}, "tcp://10.0.0.1:1: control over TCP needs TLS"),

@@ -29,9 +29,15 @@ class Workers:
         self._faults: list[FaultControl] = []
         self.desk = Desk()
 
-    async def pair(self, prefill: dict[str, Any] | None = None, decode: dict[str, Any] | None = None) -> None:
+    async def pair(
+        self,
+        prefill: dict[str, Any] | None = None,
+        decode: dict[str, Any] | None = None,
+        program: Sequence[str] = PROGRAM,
+    ) -> None:
         """One prefill and one decode worker, joined."""
-        await asyncio.gather(self.prefill(**(prefill or {})), self.decode(**(decode or {})))
+        told = {"program": program}
+        await asyncio.gather(self.prefill(**(prefill or {}), **told), self.decode(**(decode or {}), **told))
         await self.desk.paired("decode-0", "prefill-0")
 
     async def prefill(self, **changes: Any) -> None:
@@ -74,6 +80,9 @@ class Workers:
         control = await FaultControl.open(self.path(name))
         self._faults.append(control)
         return control
+
+    def pid(self, name: str) -> int:
+        return self._processes[name].pid
 
     def signal(self, name: str, number: signal.Signals) -> None:
         self._processes[name].send_signal(number)

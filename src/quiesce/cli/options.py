@@ -12,7 +12,8 @@ from quiesce.cli.settings import Composed, compose
 from quiesce.units import show_bytes
 
 _HAND_OFF = (
-    *("transport", "transfer", "data_host", "data_port", "trust_network", "trust_transport"),
+    *("transport", "transfer", "data_host", "data_port", "data_connections"),
+    *("trust_network", "trust_transport"),
     *("transfer_batch_pages", "call_deadline_s", "handoff_timeout_s", "resend_s", "hold_deadline_s"),
     *("fence_policy", "quarantine_budget", "landing", "landing_bytes", "payload_digest"),
     "unsafe_release_on_timeout",

@@ -56,7 +56,8 @@ class Backend(msgspec.Struct, frozen=True):
     inside mutual TLS, under the name `secured_name`; None where pages cannot be encrypted. `segmented(layout, pages)`
     is a receiver that lends each staged lease memory of its own; None where all leases land in one pool. `close_fence`
     says that after its receiver's `close` no byte of the pool changes, with writes under way and senders that live on,
-    `lease_bound` that what is not armed is never written.
+    `lease_bound` that what is not armed is never written, `connects` that each of `threads` has a connection of its own
+    to each peer, so that there may be several (`--data-connections`); else `threads` is always 1.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Backend(msgspec.Struct, frozen=True):
     segmented: Callable[[Layout, int], SegmentReceiver] | None = None
     close_fence: bool = False
     lease_bound: bool = False
+    connects: bool = False
 
 
 def secured_name(name: str) -> str:
@@ -114,6 +116,7 @@ _OURS = {
             secured=_tcp_over,
             close_fence=True,
             lease_bound=True,
+            connects=True,
         ),
         Backend(
             *("mooncake", mooncake.MOONCAKE_CAPABILITIES, MooncakeSender, MooncakeReceiver),

@@ -29,7 +29,7 @@ from quiesce.worker.settings import WorkerSettings
 
 
 def _sender(pool: Pool, settings: WorkerSettings) -> Sender:
-    return way_of_pages(settings).sender(pool, 1, settings.call_deadline_s)
+    return way_of_pages(settings).sender(pool, settings.data_connections, settings.call_deadline_s)
 
 
 def _receiver(pool: Pool, settings: WorkerSettings) -> Receiver:
@@ -43,7 +43,7 @@ def _lender(pool: Pool, settings: WorkerSettings) -> Lender:
 
 def _puller(pool: Pool, settings: WorkerSettings) -> Puller:
     _, puller = pulling(way_of_pages(settings))
-    return puller(pool, 1, settings.call_deadline_s)
+    return puller(pool, settings.data_connections, settings.call_deadline_s)
 
 
 def _admit_as_sized(limits: Limits) -> Limits:

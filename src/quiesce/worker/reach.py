@@ -50,7 +50,8 @@ def check_addresses(settings: WorkerSettings, security: Security, addresses: Ite
 
 def check_reach(settings: WorkerSettings) -> None:
     """Raises ConfigurationError when pages could not travel where control does."""
-    problems = [*_dialling(settings), *_announcing(settings), *_travelling(settings), *_encrypting(settings)]
+    looks = (_dialling, _announcing, _travelling, _encrypting, _connecting)
+    problems = [problem for look in looks for problem in look(settings)]
     if problems:
         raise ConfigurationError(problems)
 
@@ -128,6 +129,14 @@ def _encrypting(settings: WorkerSettings) -> list[str]:
         *([] if backend(name).secured else [no_way]),
         *([] if all(files) else [f"{told} --tls-cert, --tls-key and --tls-ca"]),
     ]
+
+
+def _connecting(settings: WorkerSettings) -> list[str]:
+    """Why --data-connections cannot be."""
+    name = _decided(settings)
+    if settings.data_connections == 1 or settings.role == "aggregated" or backend(name).connects:
+        return []
+    return [f"--data-connections {settings.data_connections} needs --transport tcp: {name} has one way to each peer"]
 
 
 def _pairs_over_tcp(settings: WorkerSettings) -> bool:

@@ -117,6 +117,16 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
             "prefill worker's; 0 takes free ones.",
         ),
     ] = 0
+    data_connections: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=16,
+            description="Connections for page data to each peer (--transport tcp alone), as whoever dials makes them: "
+            "prefill, with --transfer pull decode. More are worth it over TLS, where one core bounds each, and "
+            "for several writes at once; in plain one fills two cores.",
+        ),
+    ] = 1
     data_tls: Annotated[
         Literal["auto", "on", "off"],
         Meta(
