@@ -13,12 +13,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from quiesce.protocol.sender_io import Outcome
 from quiesce.transport.tcp.sockets import PlainStream, Stream
 from quiesce.transport.tcp.spans import Spans
 from quiesce.transport.tcp.tls import TlsStream
 
 from .placements import LONG_S
-from .tcp import shown_by
+from .tcp import Wired, shown_by
 
 N_BYTES = 5 << 20
 """More than a connection holds under way."""
@@ -156,3 +157,22 @@ def test_what_a_byte_of_left_is_whole_no_more(streams: tuple[Stream, Stream]) ->
     sending.join()
     assert failed
     assert not sent.is_whole
+
+
+@pytest.mark.parametrize("sent_bytes", [0, 1])
+def test_a_write_is_quiesced_only_when_no_byte_of_a_page_was_taken(sent_bytes: int) -> None:
+    """Told by what the stream says of its last call, not by whoever reads replies."""
+    with Wired() as made:
+        made.arm([1])
+        made.launch(1, [1], [1])
+        made.wait()
+        (line,) = made.sender._lines
+
+        def send_spans(spans: Spans, /) -> None:
+            spans.advance(sent_bytes)
+            raise BrokenPipeError
+
+        line._stream.send_spans = send_spans  # type: ignore[method-assign]
+        made.launch(2, [1], [1])
+        (end,) = made.wait()
+        assert end.outcome is (Outcome.FAILED_IN_FLIGHT if sent_bytes else Outcome.FAILED_QUIESCED)
