@@ -14,7 +14,7 @@ from .two_prefills import USED_AGAIN_S, TwoPrefills
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
-NIGHTLY = pytest.mark.skipif("QUIESCE_NIGHTLY" not in os.environ, reason="make nightly: a minute for each")
+NIGHTLY = pytest.mark.skipif("QUIESCE_NIGHTLY" not in os.environ, reason="make nightly: half a minute for each")
 CLIENTS = 4
 NOTICED_S = 10.0
 """How long a request may take whose worker is lost while another one is there: it is begun anew there after 4 to 6."""
@@ -61,7 +61,6 @@ def test_a_cable_that_is_cut() -> None:
         lost_for(net, net.cable.cut, net.cable.mend)
 
 
-@NIGHTLY
 def test_a_cable_that_is_deaf_in_one_way() -> None:
     """What the far host hears it answers, and nobody hears that."""
     with opened() as net:
@@ -81,7 +80,6 @@ def test_a_slow_cable_loses_nobody() -> None:
         net.deployment.settled()
 
 
-@NIGHTLY
 def test_a_host_that_reboots_is_noticed_and_its_worker_replaced() -> None:
     """No farewell comes: connections are half open until somebody asks, and a kernel answers that knows of none."""
     with opened() as net:
