@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import select
 import socket
 import threading
@@ -375,6 +376,18 @@ def test_silent_strangers_keep_no_writer_out() -> None:
         made.arm([1])
         made.launch(1, [1], [1])
         assert [end.outcome for end in made.wait()] == [Outcome.LANDED]
+
+
+def test_strangers_who_knock_and_hang_up_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    with Wired() as made:
+        for _ in range(8):
+            with socket.create_connection(("127.0.0.1", made.receiver.port)) as stranger:
+                stranger.sendall(wire.MAGIC[:1])
+        made.arm([1])
+        made.launch(1, [1], [1])
+        assert [end.outcome for end in made.wait()] == [Outcome.LANDED]
+        made.receiver.close()
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def test_a_handshake_that_drips_ends_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,8 @@ class Guest(abc.ABC):
         except Hangup as error:
             if error.torn and self._closed and self.ticket:
                 self.refusals.count(RefusedTransfer.FENCED)
-            log.log(logging.WARNING if error.torn and not self._closed else logging.DEBUG, "%s", error)
+            matters = error.torn and self.ticket and not self._closed  # anybody may knock, and hang up
+            log.log(logging.WARNING if matters else logging.DEBUG, "%s", error)
         except (PeerUnusable, OSError) as error:
             if isinstance(error, BadFrame) and self.ticket:
                 self.refusals.count(RefusedTransfer.MALFORMED)
