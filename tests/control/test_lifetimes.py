@@ -6,22 +6,23 @@ import asyncio
 import datetime
 import logging
 import re
+import ssl
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 
 from quiesce.control.security import load_security
-from quiesce.telemetry import expiry
 from quiesce.telemetry.expiry import Expiry
 from quiesce.telemetry.metrics import Telemetry
 from quiesce.trust.certificates import Leaf, make_certificates
-from quiesce.trust.contexts import Tls, load_tls
-from quiesce.trust.lifetimes import Lifetime, lifetimes_of
+from quiesce.trust.contexts import Contexts, Tls, load_tls
+from quiesce.trust.lifetimes import DAY_S, LEAST_S, Lifetime, lifetimes_of, next_look_s
 
 from .trial import HERE, directory
 
-DAY_S = 86_400.0
+MEND = "Move a renewed one over it; no restart is needed"
 
 
 def made(place: Path, days: int, ca_days: int = 400) -> tuple[str, str, str]:
@@ -89,41 +90,81 @@ def test_it_is_said_a_month_before_or_when_a_third_of_its_life_is_left(
     life_days: int, left_days: int, said: str
 ) -> None:
     warning = Lifetime("tls_ca", "ca.pem", 0, life_days * DAY_S).warning((life_days - left_days) * DAY_S)
-    assert warning.removesuffix(" Move a renewed one over it; no restart is needed") == said
+    assert warning.removesuffix(f" {MEND}") == said
 
 
-class Counted:
-    """A `Tls` whose lifetimes are asked for; `thrice` is set by the third time."""
+class Clock:
+    """Of the day, and of the timers that are set: `tick` goes on to when the last one set is due."""
 
-    def __init__(self, tls: Tls) -> None:
-        self.accepting, self.dialling = tls.accepting, tls.dialling
-        self._tls, self._asked = tls, 0
-        self.thrice = asyncio.Event()
+    def __init__(self, now_s: float) -> None:
+        self.now_s = now_s
+        self._set: tuple[float, Callable[[Tls], None], Tls] | None = None
 
-    @property
-    def lifetimes(self) -> tuple[Lifetime, ...]:
-        self._asked += 1
-        if self._asked == 3:
-            self.thrice.set()
-        return self._tls.lifetimes
+    def __call__(self) -> float:
+        return self.now_s
+
+    def call_later(self, delay_s: float, look: Callable[[Tls], None], tls: Tls) -> asyncio.TimerHandle:
+        self._set = delay_s, look, tls
+        return asyncio.TimerHandle(0.0, look, (tls,), asyncio.get_running_loop())
+
+    def tick(self) -> float:
+        """How long that was."""
+        assert self._set is not None
+        delay_s, look, tls = self._set
+        self.now_s += delay_s
+        look(tls)
+        return delay_s
 
 
-async def test_the_log_says_it_at_start_and_each_day(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("life_s", "looks"),
+    [
+        (
+            69.0,
+            [
+                (46.0, "expires on 1970-01-01 00:01 UTC, in 23 s: then"),
+                (23.0, "expired on 1970-01-01 00:01 UTC:"),
+                (DAY_S, "expired on 1970-01-01 00:01 UTC:"),
+            ],
+        ),
+        (
+            2.25 * DAY_S,
+            [
+                (DAY_S, ""),
+                (0.5 * DAY_S, "expires on 1970-01-03 06:00 UTC, in 18.0 hours: then"),
+                (0.75 * DAY_S, "expired on 1970-01-03 06:00 UTC:"),
+            ],
+        ),
+        (
+            60 * DAY_S,
+            [
+                *[(DAY_S, "")] * 39,
+                *[(DAY_S, f"expires on 1970-03-02 00:00 UTC, in {left}.0 days: then") for left in range(20, 0, -1)],
+                (DAY_S, "expired on 1970-03-02 00:00 UTC:"),
+            ],
+        ),
+    ],
+)
+async def test_the_log_says_it_each_day_when_it_is_due_and_at_the_end(
+    life_s: float, looks: list[tuple[float, str]], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(expiry, "DAY_S", 0.0)
-    monkeypatch.setattr("quiesce.trust.certificates._BACKDATED", datetime.timedelta(days=300))
-    tls = Counted(load_tls(*made(tmp_path, 20)))
-    watch = Expiry(tls, Telemetry("decode", "decode-0"))
-    try:
-        await asyncio.wait_for(tls.thrice.wait(), 30)
-    finally:
-        watch.close()
-    told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert len(told) >= 2
-    assert all(
-        re.fullmatch(r"--tls-cert .*/decode-0.pem expires on .* in (20.0|19.9) days: then .*", each) for each in told
-    )
+    clock, context = Clock(0.0), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    tls = Contexts(context, context, (Lifetime("tls_cert", "c.pem", 0.0, life_s),))
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", clock.call_later)
+    Expiry(tls, Telemetry("decode", "decode-0"), clock)
+    for took_s, said in looks:
+        assert clock.tick() == took_s
+        told = [record.getMessage() for record in caplog.records]
+        assert told == ([f"--tls-cert c.pem {said} every new connection fails. {MEND}"] if said else [])
+        caplog.clear()
+
+
+def test_a_clock_that_is_set_or_comes_early_makes_no_looks_without_a_pause() -> None:
+    """A timer may be a little early by the clock of the day."""
+    it = Lifetime("tls_cert", "c.pem", 0.0, 69.0)
+    assert [next_look_s((it,), now_s) for now_s in (46.0 - 1e-9, 69.0 - 1e-9, 69.0, -1e9)] == [
+        LEAST_S, LEAST_S, DAY_S, DAY_S,
+    ]  # fmt: skip
 
 
 async def test_the_number_follows_the_files(

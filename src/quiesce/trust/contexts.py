@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import ssl
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -83,7 +84,7 @@ class FileTls:
         except ConfigurationError as error:
             self._tell(logging.WARNING, f"cannot be used, those from before stay in use: {error}")
         else:
-            said = [*warnings_of(self._contexts.lifetimes)]
+            said = [*warnings_of(self._contexts.lifetimes, time.time())]
             now = "; ".join(["new connections use {}, {} and {}".format(*self._files), *said])
             self._tell(logging.WARNING if said else logging.INFO, now)
 

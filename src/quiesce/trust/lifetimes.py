@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 import ssl
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
-NOTICE_S = 30 * 86_400.0
+DAY_S = 86_400.0
+NOTICE_S = 30 * DAY_S
+LEAST_S = 1.0
+"""Between two looks, whatever the clock does."""
+_UNITS = ((DAY_S, "days"), (3_600.0, "hours"), (60.0, "minutes"))
 _PEM = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _VERSION, _UTC_TIME = 0xA0, 0x17
 _VALIDITY_AT = 3
@@ -25,13 +28,18 @@ class Lifetime(msgspec.Struct, frozen=True):
     begins_s: float
     ends_s: float
 
+    @property
+    def due_s(self) -> float:
+        """When a warning becomes due: 30 days before its end, or when a third of a life that is shorter is left."""
+        return self.ends_s - min(NOTICE_S, (self.ends_s - self.begins_s) / 3)
+
     def warning(self, now_s: float) -> str:
-        """What to say of its end, or "" while that is far away: 30 days, or a third of a life that is shorter."""
-        left_s = self.ends_s - now_s
-        if left_s >= min(NOTICE_S, (self.ends_s - self.begins_s) / 3):
+        """What to say of its end, or "" while that is far away."""
+        if now_s < self.due_s:
             return ""
+        left_s = self.ends_s - now_s
         when = f"on {datetime.fromtimestamp(self.ends_s, UTC):%Y-%m-%d %H:%M} UTC"
-        told = f"expires {when}, in {left_s / 86_400:.1f} days: then" if left_s > 0 else f"expired {when}:"
+        told = f"expires {when}, in {_span(left_s)}: then" if left_s > 0 else f"expired {when}:"
         flag = f"--{self.which.replace('_', '-')}"
         return f"{flag} {self.file} {told} every new connection fails. Move a renewed one over it; no restart is needed"
 
@@ -78,6 +86,16 @@ def _seconds(tag: int, text: bytes) -> float:
     return datetime.strptime(told, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
 
 
-def warnings_of(lifetimes: tuple[Lifetime, ...]) -> list[str]:
+def _span(left_s: float) -> str:
+    return next((f"{left_s / unit_s:.1f} {unit}" for unit_s, unit in _UNITS if left_s >= unit_s), f"{left_s:.0f} s")
+
+
+def warnings_of(lifetimes: tuple[Lifetime, ...], now_s: float) -> list[str]:
     """What to say now."""
-    return [said for each in lifetimes if (said := each.warning(time.time()))]
+    return [said for each in lifetimes if (said := each.warning(now_s))]
+
+
+def next_look_s(lifetimes: tuple[Lifetime, ...], now_s: float) -> float:
+    """In how many seconds there may be something to say: a day, or until one comes near its end or ends."""
+    moments = (at_s for each in lifetimes for at_s in (each.due_s, each.ends_s))
+    return max(LEAST_S, min([DAY_S, *(at_s - now_s for at_s in moments if at_s > now_s)]))
