@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from quiesce.control.restraint import BURST, EVERY_S, Restraint
+from quiesce.errors import RequestRejected
 from quiesce.ids import Incarnation
-from quiesce.protocol.dispatch import DISPATCH_VERSION, Welcome
+from quiesce.protocol.dispatch import DISPATCH_VERSION, Sampling, Welcome
 from quiesce.router.fleet import Fleet
+from quiesce.router.generation import Generation
 from quiesce.router.objections import LISTED_S, MOST_KEPT, MOST_LISTED, Objections
+from quiesce.router.order import Order
 from quiesce.router.pairs import MOST_CAUSE_CHARS, MOST_CAUSES
+
+ORDER = Order(token_ids=b"", prompt_tokens=1, sampling=Sampling(), max_tokens=1)
 
 
 def test_since_when_holds_while_the_reason_does() -> None:
@@ -69,6 +77,31 @@ def test_a_pair_that_fails_in_one_way_and_then_another_is_not_formed_since_the_f
     objections.find_unfit("d", {})
     objections.find_unfit("d", {("d", "p"): why})
     assert [each.since for each in objections.listed()] == ["1970-01-01T00:00:03Z"]
+
+
+async def test_requests_that_nobody_can_serve_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """The first is said, and the first for another reason, also where the two alternate."""
+    clock = [0.0]
+    fleet = Fleet([], model="tiny")
+    fleet.refusals = Restraint(lambda: clock[0])
+
+    async def ask(reason: str, times: int) -> None:
+        fleet.objections = Objections()
+        if reason:
+            fleet.objections.refuse("prefill-9", reason)
+        for _ in range(times):
+            with pytest.raises(RequestRejected):
+                await Generation(fleet, ORDER).check()
+
+    for _ in range(100):
+        await ask("", 9)
+        await ask("model differs", 1)
+    clock[0] = EVERY_S
+    await ask("", 1)
+    told = [record.ids for record in caplog.records if record.getMessage() == "no worker can serve"]  # type: ignore[attr-defined]
+    first, other = "no worker is known", "no worker is known; prefill-9 is refused: model differs"
+    assert sorted(map(str, told[:-1])) == sorted(map(str, [{"reason": first}] * BURST + [{"reason": other}] * BURST))
+    assert told[-1] == {"reason": first, "unsaid": 900 - BURST}
 
 
 def test_why_nothing_is_served_is_bounded_and_tells_live_causes_first() -> None:

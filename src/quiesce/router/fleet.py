@@ -79,6 +79,7 @@ class Fleet:
         self.on_room: Callable[[], None] = lambda: None
         self.claimed: Callable[[WorkerLink, Welcome], str] = lambda link, welcome: ""
         self.restraint, self.objections, self.serving = Restraint(), Objections(), ServingPairs()
+        self.refusals = Restraint()  # its subjects are reasons, of which there may be many: they silence no worker's
         self.called_off = False
         self.model, self._clock = model, clock
         self._has_pair, self._had_pair_s = False, -math.inf

@@ -187,9 +187,14 @@ class Generation:
     async def _choose(self) -> tuple[Pair, int]:
         pairs = self._pairs() or await self._awaited_pairs()
         if not pairs:
-            _log.warning("no worker can serve", extra=ids(reason=self._fleet.why_no_pair()))
+            self._say_none(self._fleet.why_no_pair())
             raise RequestRejected("No worker can serve now.", code="no_workers", status=503)
         return self._best(pairs)
+
+    def _say_none(self, reason: str) -> None:
+        """Each request meets it again: a reason that is new is said, one that stays only now and then."""
+        if (unsaid := self._fleet.refusals.unsaid(reason)) is not None:
+            _log.warning("no worker can serve", extra=ids(reason=reason, unsaid=unsaid or None))
 
     def _best(self, pairs: list[Pair]) -> tuple[Pair, int]:
         warmth = self._fleet.warmth.shares(self._beginnings if len(pairs) > 1 else ())
