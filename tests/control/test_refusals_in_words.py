@@ -106,10 +106,36 @@ def test_files_that_cannot_be_used_are_told_in_words(tmp_path: Path) -> None:
     (tmp_path / "garbage.key").write_text("garbage")
     for key, why in (
         (theirs / "prefill-0.key", "the key is not that of the certificate"),
-        (tmp_path / "garbage.key", "not PEM, or damaged, or the key has a password"),
+        (tmp_path / "garbage.key", "not PEM, empty, half written or damaged, or the key has a password"),
     ):
         with pytest.raises(ConfigurationError, match=why):
             load_security(f"{ours}/prefill-0.pem", str(key), f"{ours}/ca.pem")
+
+
+@pytest.mark.parametrize("content", ["", "-----BEGIN CERTIF"])
+def test_a_ca_that_is_empty_or_half_written_is_told_in_words(tmp_path: Path, content: str) -> None:
+    ours, ca = directory("ours"), tmp_path / "ca.pem"
+    ca.write_text(content)
+    with pytest.raises(ConfigurationError) as caught:
+        load_security(f"{ours}/prefill-0.pem", f"{ours}/prefill-0.key", str(ca))
+    assert f"--tls-ca {ca}: no certificate is in it: it is empty, half written or not PEM" in str(caught.value)
+    assert "took effect. Write it whole beside, and rename it to this name" in str(caught.value)
+
+
+@pytest.mark.parametrize("missing", ["tls-cert", "tls-key"])
+@pytest.mark.parametrize("is_directory", [False, True])
+def test_of_certificate_and_key_the_one_that_is_missing_is_named(
+    tmp_path: Path, missing: str, is_directory: bool
+) -> None:
+    ours, gone = directory("ours"), tmp_path / "gone"
+    if is_directory:
+        gone.mkdir()
+    files = {"tls-cert": f"{ours}/prefill-0.pem", "tls-key": f"{ours}/prefill-0.key"} | {missing: str(gone)}
+    with pytest.raises(ConfigurationError) as caught:
+        load_security(files["tls-cert"], files["tls-key"], f"{ours}/ca.pem")
+    why = "Is a directory" if is_directory else "No such file or directory"
+    assert str(caught.value).endswith(f"--{missing} {gone}: {why}")
+    assert str(caught.value).count("--tls-") == 1
 
 
 def test_what_nobody_foresaw_is_told_as_it_is() -> None:

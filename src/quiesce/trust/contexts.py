@@ -127,12 +127,15 @@ def _context(cert: str, key: str, ca: str, protocol: int) -> ssl.SSLContext:
     if protocol == ssl.PROTOCOL_TLS_SERVER:
         context.num_tickets = 0
     _load(f"--tls-ca {ca}", lambda: context.load_verify_locations(ca))
+    # The two are read as one, and then no error says which of them is not there.
+    _load(f"--tls-cert {cert}", Path(cert).read_bytes)
+    _load(f"--tls-key {key}", Path(key).read_bytes)
     # A password is never asked for: nobody may be there to type it.
     _load(f"--tls-cert {cert}, --tls-key {key}", lambda: context.load_cert_chain(cert, key, password=lambda: ""))
     return context
 
 
-def _load(what: str, read: Callable[[], None]) -> None:
+def _load(what: str, read: Callable[[], object]) -> None:
     try:
         read()
     except OSError as error:  # ssl's errors are OSErrors

@@ -29,7 +29,9 @@ _REASONS = {
     "WRONG_VERSION_NUMBER": f"the other side does not speak TLS: {_NO_TLS}",
     "HTTP_REQUEST": f"the other side speaks HTTP without TLS: {_NO_TLS}",
     "UNSUPPORTED_PROTOCOL": _IN_COMMON,
-    "PEM_LIB": "not PEM, or damaged, or the key has a password",
+    "PEM_LIB": "not PEM, empty, half written or damaged, or the key has a password",
+    "NO_CERTIFICATE_OR_CRL_FOUND": "no certificate is in it: it is empty, half written or not PEM, and nothing of it "
+    "took effect. Write it whole beside, and rename it to this name",
     "KEY_VALUES_MISMATCH": "the key is not that of the certificate",
 }
 
