@@ -18,8 +18,9 @@ from quiesce.cli.fields import settings_of
 from quiesce.cli.foreign import explain
 from quiesce.cli.main import COMMANDS, main
 from quiesce.cli.options import SettingsCommand
-from quiesce.cli.report import report
+from quiesce.cli.report import report, warn
 from quiesce.cli.settings import Composed
+from quiesce.cli.terminal import Terminal, tell
 from quiesce.cli.tree import SERVE
 from quiesce.errors import (
     ConfigurationError,
@@ -331,6 +332,57 @@ def test_each_error_has_its_exit_code_and_line(
 ) -> None:
     assert report(error, []) == code
     assert capsys.readouterr().err.strip() == line
+
+
+HOSTILE = "\x1b[31mx\x07\u202e\x9b"
+WRITTEN_OUT = r"\x1b[31mx\x07\u202e\x9b"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "serve --X",
+        "serve --X=5",
+        "lab --X",
+        "X",
+        "lab X",
+        "serve --mode X",
+        "serve --port X",
+        "prefill --listen X",
+        "prefill --name a --listen tcp://h:1 --tls-cert /X --tls-key /X --tls-ca /X",
+        "serve --config /X",
+        "doctor X",
+        "doctor --kind X",
+        "doctor --explain X",
+        "models X",
+        "inspect --run-dir /X",
+        "inspect --every X",
+        "keys check /X",
+        "serve --X --log-level debug",
+        "serve --mode X --log-level debug",
+    ],
+)
+def test_no_error_moves_the_cursor(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever's words it quotes: what a terminal would obey is written out."""
+    assert main([word.replace("X", HOSTILE) for word in words.split()]) == 2
+    said = capsys.readouterr().err
+    assert WRITTEN_OUT in said
+    assert said.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("error", [LookupError(HOSTILE), PeerUnusable(HOSTILE), click.ClickException(HOSTILE)])
+@pytest.mark.parametrize("level", ["info", "debug"])
+def test_errors_of_any_kind_are_written_out(error: Exception, level: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(error, ["--log-level", level]) != 0
+    said = capsys.readouterr().err
+    assert WRITTEN_OUT in said
+    assert said.replace("\n", "").isprintable()
+
+
+def test_what_servers_say_and_warn_of_is_written_out_too(capsys: pytest.CaptureFixture[str]) -> None:
+    tell(Terminal(), f"quiesce: {HOSTILE}")
+    warn(HOSTILE)
+    assert capsys.readouterr().err == f"quiesce: {WRITTEN_OUT}\nquiesce: warning: {WRITTEN_OUT}\n"
 
 
 def test_an_unexpected_error_is_our_bug(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,6 +81,18 @@ def test_who_serves_may_be_kept_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert f"set {KEY} to it" in capsys.readouterr().out.splitlines()[1]
 
 
+def test_json_is_ascii_and_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    status = Status(
+        "ready", refused=(Objection("p\x1b\x7f\x9b1A", "\u202e\u2028 \U0001f600 \\x9b é :bomb:", since=WHEN),)
+    )
+    with router(200, msgspec.json.encode(status)) as (url, _):
+        assert main(["inspect", "--router", url, "--json"]) == 0
+    said = capsys.readouterr().out
+    assert said.isascii()
+    assert said.rstrip("\n").isprintable()
+    assert msgspec.json.decode(said, type=Status) == status
+
+
 def test_what_a_terminal_would_obey_is_shown_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     hostile = Objection("p\x1b[2J", "model differs: \r\n\x9b1A", peer="d\u202e", since=WHEN)
     used = Serving("w\x1b[2J", WHEN, "\x9b1A", (Partner("d\u202e", "\r"),))

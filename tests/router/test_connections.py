@@ -334,6 +334,29 @@ async def test_a_client_that_resets_its_connection_is_no_fault_of_ours(
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
+async def test_what_is_still_said_to_a_client_that_reset_its_connection_is_not_logged(
+    deployment: Deployment, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Many pieces of an answer in one turn of the loop, before it tells the protocol that the connection is lost."""
+    await deployment.start()
+    deployment.decode.plans = [nothing]
+    assert deployment.server is not None
+    client = socket.create_connection(("127.0.0.1", deployment.server.port))
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.sendall(request(json.dumps(chat_body()).encode()))
+    await deployment.decode.submitted()
+    (served,) = deployment.server.server_state.connections
+    assert isinstance(served, connection.Connection)
+    client.close()
+    await served.cycle.send({"type": "http.response.start", "status": 200, "headers": []})
+    for _ in range(20):
+        await served.cycle.send({"type": "http.response.body", "body": b"piece", "more_body": True})
+    assert served.transport.is_closing()
+    assert not served.cycle.disconnected, "all in one turn"
+    await deployment.decode.cancelled()
+    assert [record.message for record in caplog.records if record.name == "asyncio"] == []
+
+
 async def test_a_client_that_closes_before_the_last_of_a_buffered_answer_is_no_fault_of_ours(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:

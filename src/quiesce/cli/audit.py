@@ -27,6 +27,7 @@ from quiesce.audit.session import audit, audit_plan
 from quiesce.audit.survey import advertised, measured
 from quiesce.audit.text_report import as_text
 from quiesce.audit.watch import Counts, Watch
+from quiesce.cli.report import warn
 from quiesce.cli.terminal import Terminal, tell
 from quiesce.errors import MachineLacksError, UsageError
 
@@ -192,7 +193,7 @@ def _key(file: Path | None, variable: str) -> str:
 def _warn(options: Options, *, asks: bool) -> None:
     if not options.allow_aborts:
         return
-    click.echo(f"quiesce: warning: {WARNING}", err=True)
+    warn(WARNING)
     if not asks:
         return
     if not sys.stdin.isatty():

@@ -19,6 +19,7 @@ from quiesce.cli.run_directory import server_line, serving_directory, worker_soc
 from quiesce.cli.snapshot_view import view
 from quiesce.cli.terminal import Terminal, tell
 from quiesce.cli.waiting_spare import spares
+from quiesce.control.plain_text import ascii_json
 from quiesce.errors import PeerUnusable, UsageError
 from quiesce.protocol.dispatch import WorkerSnapshot
 
@@ -69,8 +70,8 @@ def command(
 
 def _router(url: str, console: Console, *, as_json: bool) -> int:
     status = ask_router(url)
-    shown = msgspec.json.encode(status).decode() if as_json else router_view(url, status)
-    console.print(shown, soft_wrap=True, markup=False)
+    shown = ascii_json(msgspec.json.encode(status)) if as_json else router_view(url, status)
+    console.print(shown, soft_wrap=True, markup=False, emoji=False)
     return 0 if is_ready(status) else 1
 
 
@@ -111,7 +112,7 @@ async def _print_json(directory: Path, console: Console, interval_s: float, once
     async for seen in snapshots(sockets):
         workers = {socket.stem: _as_data(look) for socket, look in zip(sockets, seen, strict=True)}
         by_name = workers | {spare.name: spare for spare in spares(directory)}
-        console.print(msgspec.json.encode(by_name).decode(), soft_wrap=True, markup=False)
+        console.print(ascii_json(msgspec.json.encode(by_name)), soft_wrap=True, markup=False, emoji=False)
         if once:
             return
         await asyncio.sleep(interval_s)

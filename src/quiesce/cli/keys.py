@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from quiesce.cli.report import warn
 from quiesce.router.tenants import Tenant, Tenants
 from quiesce.router.tenants_file import add_key, check_name, key_lines, mint_key, read_tenants
 
@@ -39,7 +40,7 @@ def check(file: Path) -> None:
     """Say what is wrong with FILE, or list its tenants, how many keys each has, and its limits."""
     tenants, warnings = read_tenants(file, b"")
     for warning in warnings:
-        click.echo(f"quiesce: warning: {warning}", err=True)
+        warn(warning)
     for tenant in tenants.by_name.values():
         click.echo(_line(tenant, tenants))
 

@@ -13,6 +13,7 @@ from quiesce.cli.installation import lacks
 from quiesce.cli.open_door import open_door_warning
 from quiesce.cli.options import WORDS, SettingsCommand
 from quiesce.cli.parent import stop_with_parent
+from quiesce.cli.report import warn
 from quiesce.cli.settings import Composed
 from quiesce.cli.tree import EVERY_NAME, ROUTER, UNPAIRED_WORKER, WORKER
 from quiesce.lasting import making_what_lasts
@@ -101,7 +102,7 @@ def router_command(run: RunRouter) -> SettingsCommand:
         settings = composed.build(RouterSettings)
         warning = open_door_warning(settings.host, bool(settings.api_key or settings.tenants))
         if warning and parent_fd is None:  # a supervisor has said it
-            click.echo(f"quiesce: warning: {warning}", err=True)
+            warn(warning)
         _follow_parent(parent_fd, settings.drain_delay_s + settings.grace_s)
         return run(settings)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from quiesce.control.plain_text import shown
+from quiesce.control.plain_text import shown, shown_lines
 
 
 class Terminal(Console):
@@ -19,9 +19,9 @@ class Terminal(Console):
 
 
 def tell(console: Console, line: str) -> None:
-    """A line as it is, above the status line if there is one. A terminal that was closed is no reason to stop."""
+    """A line above the status line, if there is one. A terminal that was closed is no reason to stop."""
     try:
-        console.print(line, soft_wrap=True, markup=False, emoji=False, highlight=False)
+        console.print(shown_lines(line), soft_wrap=True, markup=False, emoji=False, highlight=False)
     except OSError:
         console.quiet = True
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 from quiesce.control.bounds import MAX_NAME_CHARS
 
 _QUOTING = frozenset("\"'`\\")
+_NOT_ASCII = re.compile(r"[^\n -~]")
 
 
 def is_plain(text: str) -> bool:
@@ -26,3 +30,13 @@ def shown(text: str) -> str:
     if is_plain(text):
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def shown_lines(text: str) -> str:
+    """`shown`, but for the ends of lines and tabs, which are left."""
+    return "".join(each if each in "\n\t" else shown(each) for each in re.split(r"([\n\t])", text))
+
+
+def ascii_json(encoded: bytes) -> str:
+    """The same JSON in ASCII: what else there is stands in strings, and means the same as `\\u009b`."""
+    return _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], encoded.decode())

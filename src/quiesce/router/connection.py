@@ -198,7 +198,8 @@ class _Lingering(asyncio.Transport):
         self._transport, self._leave = transport, leave
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        self._transport.write(data)
+        if not self._transport.is_closing():  # asyncio would log each write until the protocol is told
+            self._transport.write(data)
 
     def is_closing(self) -> bool:
         return self._transport.is_closing()
