@@ -379,6 +379,13 @@ def test_errors_of_any_kind_are_written_out(error: Exception, level: str, capsys
     assert said.replace("\n", "").isprintable()
 
 
+@pytest.mark.parametrize("command", ["router", "serve --model tiny"])
+@pytest.mark.parametrize("host", [HOSTILE, "a..b", "x" * 64])
+def test_what_cannot_be_a_host_is_no_bug_of_ours(command: str, host: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command.split(), "--host", host]) == 2
+    assert "that is no host's name" in capsys.readouterr().err
+
+
 def test_what_servers_say_and_warn_of_is_written_out_too(capsys: pytest.CaptureFixture[str]) -> None:
     tell(Terminal(), f"quiesce: {HOSTILE}")
     warn(HOSTILE)

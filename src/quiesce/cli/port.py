@@ -33,6 +33,8 @@ def free_port(host: str, port: int, flags: str = "--host {host} --port {port}", 
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
             return int(probe.getsockname()[1])
+    except UnicodeError:
+        raise ConfigurationError([f"{flags.format(host=host, port=port)}: that is no host's name"]) from None
     except OSError as problem:
         why = f"{problem.strerror or problem}{taken if problem.errno == errno.EADDRINUSE else ''}"
         raise ConfigurationError([f"{flags.format(host=host, port=port)}: {why}"]) from None

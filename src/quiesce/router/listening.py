@@ -20,6 +20,8 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except UnicodeError:
+        raise ConfigurationError([f"cannot listen on {host} port {port}: that is no host's name"]) from None
     except OSError as error:
         raise ConfigurationError([f"cannot listen on {host} port {port}: {error.strerror or error}"]) from error
 
