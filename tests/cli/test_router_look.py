@@ -22,6 +22,7 @@ SERVING = (
     Serving("decode-1", WHEN, "tcp+tls", (Partner("prefill-0", WHEN), Partner("prefill-1", LATER))),
     Serving("worker-0", WHEN),
 )
+UNUSED = (Objection("prefill-3", "does not answer"),)
 REFUSED = (
     Objection("prefill-9", "model differs", since=WHEN),
     Objection("decode-0", "protocol version differs", peer="prefill-2", since=WHEN),
@@ -52,13 +53,17 @@ def test_who_is_refused_and_who_is_not_paired_is_shown(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(KEY, "look-at-me")
-    with router(200, msgspec.json.encode(Status("ready", refused=REFUSED, serving=SERVING))) as (url, keys):
+    with router(200, msgspec.json.encode(Status("ready", refused=REFUSED, serving=SERVING, unused=UNUSED))) as (
+        url,
+        keys,
+    ):
         assert main(["inspect", "--router", url]) == 0
     assert keys == ["/readiness?pairs Bearer look-at-me"]
     assert capsys.readouterr().out.splitlines() == [
         f"{url}: ready",
         f"decode-1 is paired over tcp+tls with prefill-0 since {WHEN}, prefill-1 since {LATER}",
         f"worker-0 serves alone since {WHEN}",
+        "prefill-3 is not used: does not answer",
         f"prefill-9 is refused since {WHEN}: model differs",
         f"decode-0 is not paired with prefill-2 since {WHEN}: protocol version differs",
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from quiesce.api.responses import Partner, Serving
 from quiesce.control.address import parse_address
 from quiesce.ids import mint_incarnation
-from quiesce.protocol.dispatch import DISPATCH_VERSION, Welcome
+from quiesce.protocol.dispatch import DISPATCH_VERSION, Load, Welcome
 from quiesce.router.fleet import Fleet
 from quiesce.router.link import WorkerLink
 from quiesce.router.pairs import Pair
@@ -66,3 +66,16 @@ async def test_readiness_tells_who_asks_and_may_look_which_pairs_serve(deploymen
     await deployment.prefill.stop()
     await deployment.until(lambda service: bool(service.readiness.why_not()))
     assert "serving" not in (await client.get("/readiness?pairs", headers=key)).json()
+
+
+async def test_readiness_tells_who_is_not_used_while_others_serve(deployment: Deployment) -> None:
+    deployment.workers.append(second := deployment.worker("decode-1", "decode", ("prefill-0",)))
+    client = await deployment.start()
+    await deployment.until(lambda service: len(service.fleet.present) == 3)
+    assert "unused" not in (await client.get("/readiness?pairs")).json()
+    second.send(Load(0, 0, 4096, ready=False, reason="it drains"))
+    await deployment.until(lambda service: bool(service.fleet.unused()))
+    told = (await client.get("/readiness?pairs")).json()
+    assert (told["status"], told["unused"]) == ("ready", [{"worker": "decode-1", "reason": "it drains"}])
+    await second.stop()
+    await deployment.until(lambda service: "not connected" in service.fleet.unused()[0].reason)

@@ -219,7 +219,8 @@ class Status(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of `/health`, `/readiness`, `/abort_request` and `/flush_cache`; `reason` says what is missing.
 
     `refused`, of `/readiness`: workers and pairs that are not used, whether or not others are. `serving`, of
-    `/readiness?pairs`: those that are; `more_serving` is how many more workers there are.
+    `/readiness?pairs`: those that are; `more_serving` is how many more workers there are. `unused`, beside it where
+    others serve: workers that are known and cannot be used now.
     """
 
     status: str
@@ -227,6 +228,7 @@ class Status(msgspec.Struct, frozen=True, omit_defaults=True):
     refused: tuple[Objection, ...] = ()
     serving: tuple[Serving, ...] = ()
     more_serving: int = 0
+    unused: tuple[Objection, ...] = ()
 
 
 class Version(msgspec.Struct, frozen=True):

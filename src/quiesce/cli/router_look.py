@@ -54,7 +54,7 @@ def is_ready(status: Status) -> bool:
 
 
 def router_view(url: str, status: Status) -> RenderableType:
-    """A line for the router, for each worker that serves, each that is refused and each pair that is not formed."""
+    """A line for the router, each worker that serves, that is not used or refused, and each pair that is not formed."""
     reason = f": {status.reason or _UNTOLD}" if not is_ready(status) else ""
     first = plainly(f"{url}: {status.status}{reason}", style="green" if is_ready(status) else "red")
     used = [plainly(_use(each), style="green") for each in status.serving]
@@ -62,7 +62,8 @@ def router_view(url: str, status: Status) -> RenderableType:
         used.append(plainly(f"and {status.more_serving} more workers serve", style="green"))
     if is_ready(status) and not used:
         used.append(plainly(_UNNAMED))
-    return Group(first, *used, *(plainly(_words(each), style="red") for each in status.refused))
+    unused = [f"{each.worker} is not used: {each.reason}" for each in status.unused]
+    return Group(first, *used, *(plainly(each, style="red") for each in (*unused, *map(_words, status.refused))))
 
 
 def _use(serving: Serving) -> str:

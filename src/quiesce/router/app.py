@@ -99,7 +99,8 @@ class Views:
             told = Status(told.status, reason or None, fleet.objections.listed())
             if "pairs" in request.query_params:
                 serving, more = fleet.serving.listed(), fleet.serving.unlisted()
-                told = msgspec.structs.replace(told, serving=serving, more_serving=more)
+                unused = () if reason else fleet.unused()
+                told = msgspec.structs.replace(told, serving=serving, more_serving=more, unused=unused)
         return _json(told, 503 if reason else 200)
 
     async def version(self, request: Request) -> Response:

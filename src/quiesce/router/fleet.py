@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+from quiesce.api.responses import Objection
 from quiesce.control.address import Address, show_address
 from quiesce.control.restraint import Restraint
 from quiesce.control.security import LOCAL, Security
@@ -39,8 +40,8 @@ from quiesce.router.failures import CLIENT_GONE
 from quiesce.router.halves import Halves
 from quiesce.router.link import WorkerLink
 from quiesce.router.objections import Objections
-from quiesce.router.pairs import Pair, misspoken, usable_pairs, why_no_pair
-from quiesce.router.serving import ServingPairs
+from quiesce.router.pairs import Pair, cut, misspoken, problems, usable_pairs, why_no_pair
+from quiesce.router.serving import MOST_WORKERS, ServingPairs
 from quiesce.router.warmth import Warmth
 from quiesce.telemetry.spans import ROOT, Spans
 
@@ -160,6 +161,10 @@ class Fleet:
             names = self.breakers.names_in(Phase.OPEN, Phase.HALF_OPEN)
             return f"circuit breakers are open: {', '.join(names)}"
         return why_no_pair(self.links, self.model, self.objections.told())
+
+    def unused(self) -> tuple[Objection, ...]:
+        """Workers that cannot be used now, whoever else can; bounded."""
+        return tuple(Objection(link.name, cut(why)) for link, why in problems(self.links, self.model)[:MOST_WORKERS])
 
     def wait_for_change(self) -> Coroutine[Any, Any, Any]:
         """Until a worker came, went, told something new, or a pair was proved: from this call on, not only from when

@@ -93,17 +93,23 @@ def why_no_pair(links: Sequence[WorkerLink], model: str, objections: Sequence[st
     Bounded. Who is here and cannot be used comes first, who is not connected last: that may be a name without a worker.
     """
     if not links:
-        return "; ".join(("no worker is known", *map(_cut, objections)))
-    problems = {link: problem for link in links if (problem := unfit(link, model))}
-    here, gone = ([each for each in problems if (each.welcome is None) == is_gone] for is_gone in (False, True))
-    shown = [f"{link.name}: {problems[link]}" for link in [*here, *gone][:MOST_CAUSES]]
-    left = len(problems) - len(shown)
+        return "; ".join(("no worker is known", *map(cut, objections)))
+    found = problems(links, model)
+    n_here = sum(link.welcome is not None for link, _ in found)
+    shown = [f"{link.name}: {problem}" for link, problem in found[:MOST_CAUSES]]
+    left = len(found) - len(shown)
     last = [f"and {left} more workers cannot be used"] if left else []
-    causes = [*shown[: len(here)], *objections, *shown[len(here) :]]
-    return "; ".join((*map(_cut, causes), *last)) or "no decode worker has a connection to a prefill worker"
+    causes = [*shown[:n_here], *objections, *shown[n_here:]]
+    return "; ".join((*map(cut, causes), *last)) or "no decode worker has a connection to a prefill worker"
 
 
-def _cut(cause: str) -> str:
+def problems(links: Sequence[WorkerLink], model: str) -> list[tuple[WorkerLink, str]]:
+    """Who cannot be used now and why; those that are here first."""
+    found = [(link, problem) for link in links if (problem := unfit(link, model))]
+    return sorted(found, key=lambda each: each[0].welcome is None)
+
+
+def cut(cause: str) -> str:
     return cause if len(cause) <= MOST_CAUSE_CHARS else f"{cause[: MOST_CAUSE_CHARS - 3]}..."
 
 
