@@ -112,7 +112,10 @@ def test_a_connection_without_a_thread_for_its_replies_is_closed(
 ) -> None:
     start = threading.Thread.start
     refused = once(start, RuntimeError("can't start new thread"))
-    patched = lambda thread: (refused if thread.name == "page-replies" else start)(thread)  # noqa: E731
+
+    def patched(thread: threading.Thread) -> None:
+        (refused if thread.name == "page-replies" else start)(thread)
+
     monkeypatch.setattr(threading.Thread, "start", patched)
     with pushed() as made:
         assert outcomes(made, 2) == [QUIESCED, LANDED]

@@ -95,8 +95,9 @@ class FatedSender:
                 self._inner.launch(target, write)
 
     def completions(self) -> list[Completion]:
-        with contextlib.suppress(BlockingIOError, OSError):
-            os.eventfd_read(self._fd)
+        if self._fd >= 0:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._fd)
         said, self._said = self._said, []
         ended = self._inner.completions()
         if self._waits:
@@ -126,6 +127,7 @@ class FatedSender:
             self.close_target(target)
         self._ends.close()
         os.close(self._fd)
+        self._fd = -1
 
     # ------------------------------------------------------------ waiting
 

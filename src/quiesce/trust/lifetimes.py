@@ -66,7 +66,7 @@ def _validity(der: bytes) -> tuple[float, float]:
 
 
 def _elements(data: bytes) -> list[tuple[int, bytes]]:
-    """Tag and content of each element of DER. Python's ssl tells dates only of certificates that a peer has shown."""
+    """Tag and content of each element of DER. Python's ssl tells no dates of a certificate of one's own."""
     found, at = [], 0
     while at < len(data):
         tag, n_bytes, at = data[at], data[at + 1], at + 2
